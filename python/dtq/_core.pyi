@@ -1,0 +1,492 @@
+"""The Rust half of dtq: bytes and values in, bytes and values out.
+
+Nothing here opens a socket, starts a thread, reads a clock or makes randomness, so all of it may be used before and
+after a fork. Times are integers: milliseconds since 1970 (`_ms`) or nanoseconds of CLOCK_BOOTTIME (`_ns`). Everything
+that refuses input raises `CoreError`, whatever the bytes; nothing is partly done when it does.
+
+Wire formats (all numbers little endian):
+
+    envelope  u8 version=1, u8 band, u16 max_attempts, u32 timeout_ms, u64 retention_ms, u8 flags (bit 0: dead-lettering
+              off), u8 type length, type (UTF-8), u32 extras length, extras (JSON object or empty), payload (the rest)
+    record    u8 version=1, u8 status, u16 attempt, u16 released, u64 created_ms, u64 started_ms, u64 ended_ms,
+              u8 place length, place, u32 length + token, u32 length + detail, u32 length + envelope, history (the rest)
+
+`SOURCE_FINGERPRINT` tells which sources the extension was built from: FNV-1a 64 (offset basis 0xcbf29ce484222325,
+prime 0x100000001b3) over, for `Cargo.toml` and every `rust/**/*.rs`, sorted by the bytes of its path relative to the
+repository root with `/` between parts: path, 0x00, content, 0x00; written as 16 lower-case hex digits.
+"""
+
+from typing import Final, Literal, final
+
+__all__ = [
+    "DEBUG_BUILD",
+    "FOREVER_MS",
+    "SOURCE_FINGERPRINT",
+    "WIRE_VERSION",
+    "Chunk",
+    "Claim",
+    "CoreError",
+    "DueTask",
+    "Envelope",
+    "EnvelopeHead",
+    "Histogram",
+    "Outcomes",
+    "Record",
+    "SlotRow",
+    "Slots",
+    "TurnReply",
+    "encode_json",
+    "encode_promote",
+    "encode_record",
+    "id_time_ms",
+    "new_ids",
+    "pack_args",
+    "pack_command",
+    "parse_claims",
+    "parse_due",
+    "parse_envelope",
+    "parse_record",
+]
+
+WIRE_VERSION: Final[int]
+"""The version byte that envelopes and records begin with."""
+FOREVER_MS: Final[int]
+"""`retention_ms` of a task whose result never expires (2**53 - 1)."""
+SOURCE_FINGERPRINT: Final[str]
+"""Which sources this extension was built from; the module docstring says how it is computed."""
+DEBUG_BUILD: Final[bool]
+"""True in an unoptimised build."""
+
+class CoreError(Exception):
+    """Input was refused or bytes are damaged; `str()` names the field and the way out."""
+
+    field: str
+    """Where: a path such as `payload.items[3].price`, or the name of an argument or of a part of the bytes."""
+    kind: Literal["invalid", "too_large"]
+
+# --- ids ---------------------------------------------------------------------------------------------------------
+
+def new_ids(now_ms: int, random: bytes, count: int) -> list[str]:
+    """UUIDv7 ids as 22 characters of base62 (0-9A-Za-z), which sort by time; takes 10 random bytes for each."""
+
+def id_time_ms(id: str) -> int | None:
+    """When an id of `new_ids` was made; None for any other id."""
+
+# --- payloads and envelopes --------------------------------------------------------------------------------------
+
+def encode_json(value: object, root: str = "payload", max_bytes: int | None = None) -> bytes:
+    """Compact JSON in UTF-8, the bytes that orjson would write, of values that come back exactly as they were.
+
+    Accepts dict, list, str, int, float (and subclasses), tuple (exact; comes back as list), bool and None. Refuses,
+    with the path of the offender: NaN and infinities, lone surrogates, keys that are no str, ints outside
+    -2**63 ... 2**64-1, nesting deeper than 128, enum members, named tuples and every other type. More than `max_bytes`
+    bytes: kind "too_large".
+    """
+
+@final
+class EnvelopeHead:
+    """The part of an envelope that tasks enqueued with the same options share.
+
+    task_type: 1-255 bytes of UTF-8; band: 0-9; max_attempts: 1-65535; timeout_ms: 0-2**32-1; retention_ms:
+    0 (delete on success) - FOREVER_MS; extras: JSON object bytes or b"".
+    """
+
+    def __new__(
+        cls,
+        task_type: str,
+        band: int,
+        max_attempts: int,
+        timeout_ms: int,
+        retention_ms: int,
+        dead_letter: bool = True,
+        extras: bytes = b"",
+    ) -> EnvelopeHead: ...
+    def encode(self, payload: object, max_bytes: int) -> bytes:
+        """Envelope of a payload, which must be a dict; `max_bytes` bounds its JSON."""
+
+    def encode_raw(self, payload_json: bytes) -> bytes:
+        """Envelope of a payload that is JSON already; it is not looked at."""
+
+@final
+class Envelope:
+    """A parsed envelope."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def task_type(self) -> str: ...
+    @property
+    def band(self) -> int: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def timeout_ms(self) -> int: ...
+    @property
+    def retention_ms(self) -> int: ...
+    @property
+    def dead_letter(self) -> bool: ...
+    @property
+    def extras(self) -> bytes: ...
+    @property
+    def payload(self) -> bytes: ...
+
+def parse_envelope(envelope: bytes) -> Envelope:
+    """CoreError if it is damaged or of another version (both versions are named)."""
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+@final
+class Record:
+    """A parsed task record. 0 in a time means unknown; `place` is the dead-letter entry id, else empty."""
+
+    @property
+    def status(self) -> int:
+        """0 history only, 1 pending, 2 queued, 3 running, 4 retrying, 5 succeeded, 6 failed, 7 dead_lettered,
+        8 cancelled, 9 expired."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def released(self) -> int: ...
+    @property
+    def created_ms(self) -> int: ...
+    @property
+    def started_ms(self) -> int: ...
+    @property
+    def ended_ms(self) -> int: ...
+    @property
+    def place(self) -> bytes: ...
+    @property
+    def token(self) -> bytes: ...
+    @property
+    def detail(self) -> bytes: ...
+    @property
+    def envelope(self) -> bytes: ...
+    @property
+    def history(self) -> bytes: ...
+
+def parse_record(record: bytes) -> Record:
+    """CoreError if it is damaged or of another version. The envelope inside is not looked at."""
+
+def encode_record(
+    status: int,
+    attempt: int,
+    released: int,
+    created_ms: int,
+    started_ms: int,
+    ended_ms: int,
+    token: bytes,
+    detail: bytes,
+    envelope: bytes,
+    history: bytes = b"",
+    place: bytes = b"",
+) -> bytes:
+    """Bytes of a record; CoreError names a number that does not fit its field."""
+
+# --- Redis commands ----------------------------------------------------------------------------------------------
+
+def pack_command(args: list[bytes | str | int]) -> bytes:
+    """One command in RESP, the bytes that redis-py would send."""
+
+def pack_args(args: list[bytes | str | int]) -> bytes:
+    """The same without the leading `*N`: a prefix to keep and give to `pack`, `pack_turn`, `encode_promote`."""
+
+@final
+class Chunk:
+    """Tasks of one enqueue call, already in wire form: (id, envelope, place) each."""
+
+    def __new__(cls) -> Chunk: ...
+    def __len__(self) -> int: ...
+    @property
+    def byte_size(self) -> int:
+        """Bytes of the arguments collected so far."""
+
+    @property
+    def ids(self) -> list[str]: ...
+    def add(self, id: str, envelope: bytes, place: bytes) -> None: ...
+    def add_payload(self, id: str, head: EnvelopeHead, payload: object, max_bytes: int, place: bytes) -> None:
+        """Encodes the envelope straight into the chunk; on CoreError the chunk is as it was."""
+
+    def extend(
+        self, ids: list[str], head: EnvelopeHead, payloads: list[dict[str, object]], max_bytes: int, place: bytes
+    ) -> list[tuple[int, CoreError]]:
+        """`add_payload` for each pair; a refused payload is left out and reported by its index."""
+
+    def pack(self, prefix: bytes, prefix_count: int) -> bytes:
+        """The whole command: the `prefix_count` arguments of `prefix`, then id, envelope, place of each task."""
+
+# --- claims ------------------------------------------------------------------------------------------------------
+
+@final
+class Claim:
+    """One claimed task. `error` is set, and what the envelope would tell is empty, when the envelope is damaged or of
+    an unknown version. `payload`, `extras` and `tail` are copied out at each access."""
+
+    @property
+    def id(self) -> str:
+        """Bytes that are no UTF-8 come as surrogate escapes."""
+
+    @property
+    def entry(self) -> bytes:
+        """Stream entry id."""
+
+    @property
+    def token(self) -> bytes:
+        """The whole live value; what settles name."""
+
+    @property
+    def envelope(self) -> bytes: ...
+    @property
+    def band(self) -> int:
+        """The band whose stream holds the entry."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def released(self) -> int: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def started_ms(self) -> int: ...
+    @property
+    def task_type(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def extras(self) -> bytes: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def timeout_ms(self) -> int: ...
+    @property
+    def retention_ms(self) -> int: ...
+    @property
+    def dead_letter(self) -> bool: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def tail(self) -> bytes: ...
+    @property
+    def deadline_ms(self) -> int:
+        """0 = none."""
+
+    @property
+    def history(self) -> bool:
+        """A record with the lines of earlier attempts exists."""
+
+    @property
+    def solo(self) -> bool: ...
+    @property
+    def cancel_requested(self) -> bool: ...
+
+@final
+class TurnReply:
+    """What a turn brought back; `codes` holds d (done), c (cancelled), s (stale) or g (gone) per outcome, in order."""
+
+    @property
+    def codes(self) -> bytes: ...
+    @property
+    def claims(self) -> list[Claim]: ...
+    @property
+    def late(self) -> bool:
+        """The script had seen a newer send of this consumer and did nothing."""
+
+def parse_claims(reply: list[object]) -> TurnReply:
+    """Reply of the turn script: [codes, then entry, id, live value, band, envelope of each claim] or [b"late"].
+
+    A damaged envelope or live value sets `error` of its claim only; CoreError if the list itself has another shape.
+    """
+
+# --- turns -------------------------------------------------------------------------------------------------------
+
+@final
+class Outcomes:
+    """How the attempts of one child ended, collected in wire form until a turn has taken them to Redis."""
+
+    def __new__(cls, worker_id: str) -> Outcomes: ...
+    def __len__(self) -> int: ...
+    @property
+    def byte_size(self) -> int: ...
+    @property
+    def ids(self) -> list[str]:
+        """In the order of the reply's codes."""
+
+    def clear(self, count: int | None = None) -> None:
+        """Forgets the oldest `count` outcomes, all by default."""
+
+    def succeed(self, claim: Claim, result: object, ended_ms: int, max_bytes: int) -> None:
+        """Adds a success. CoreError (field starts with `result`) leaves the buffer as it was.
+
+        With retention 0 and no history the result is checked and dropped, and the record is empty.
+        """
+
+    def settle(
+        self,
+        claim: Claim,
+        letter: Literal["R", "F", "D", "C", "L"],
+        ended_ms: int,
+        amount_ms: int,
+        detail: bytes,
+        history: bytes = b"",
+        released: int = 0,
+    ) -> None:
+        """Adds another end: R retry after `amount_ms`, F failed, D dead-lettered, C cancelled, L released.
+
+        `detail` is a JSON object, `history` the new lines, each ending in a newline; `released` is added to the
+        record's count of attempts that are not charged.
+        """
+
+    def pack_turn(
+        self,
+        prefix: bytes,
+        prefix_count: int,
+        consumer: str,
+        send: int,
+        first_seq: int,
+        want: int,
+        max_bytes: int,
+        recover: bool,
+        adopts: list[tuple[int, bytes, bytes]],
+        held: list[bytes],
+    ) -> bytes:
+        """The whole turn command; the outcomes stay until `clear`.
+
+        Arguments after the prefix: consumer, send, first_seq, want, max_bytes, recover (0 or 1), number of outcomes,
+        of adopts, of held; id, token, head, record of each outcome; band, entry, id of each adopt; entry of each
+        held. A head is letter, band digit, amount: S retention in ms (0 none, -1 for ever), R delay in ms, else 0.
+        """
+
+# --- the schedule ------------------------------------------------------------------------------------------------
+
+@final
+class DueTask:
+    """A task of the schedule whose time has come. `band` is 0 when `error` says that the record is damaged."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def score(self) -> int: ...
+    @property
+    def band(self) -> int: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def error(self) -> str | None: ...
+
+def parse_due(reply: list[object]) -> list[DueTask]:
+    """A flat list [id, score, record, ...]; a missing record is None, False or b""."""
+
+def encode_promote(due: list[DueTask], prefix: bytes, prefix_count: int) -> bytes:
+    """The promote command: after the prefix id, score, band, error text (or empty) of each task."""
+
+# --- shared memory -----------------------------------------------------------------------------------------------
+
+@final
+class SlotRow:
+    """An attempt that is executing."""
+
+    @property
+    def place(self) -> int: ...
+    @property
+    def entry(self) -> bytes: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def band(self) -> int: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def started_ns(self) -> int: ...
+    @property
+    def limit_ns(self) -> int: ...
+
+@final
+class Slots:
+    """Shared memory of a supervisor and its children, over a memfd; every access is atomic and takes no lock.
+
+    Per child: the word (watermark, window) of claims that may begin, one row per concurrency place, a state number
+    and a counter. `create` sizes the file and writes its header; without it both are checked. The file
+    descriptor may be closed afterwards. IndexError for a child or place that is out of range.
+    """
+
+    def __new__(cls, fd: int, children: int, places: int, create: bool = False) -> Slots: ...
+    @staticmethod
+    def byte_size(children: int, places: int) -> int: ...
+    @property
+    def children(self) -> int: ...
+    @property
+    def places(self) -> int: ...
+    def set_safe_until(self, ns: int) -> None: ...
+    def safe_until(self) -> int:
+        """Until when (CLOCK_BOOTTIME ns) the lease is safe; 0 at first."""
+
+    def offer(self, child: int, first_seq: int, count: int) -> bool:
+        """Lets claims first_seq ... first_seq + count - 1 begin.
+
+        True if the window was empty and first_seq is no earlier than the watermark, or if they follow the window.
+        """
+
+    def begin(self, child: int, seq: int) -> bool:
+        """Marks a claim as begun; False if it was revoked or is not the next one."""
+
+    def revoke(self, child: int) -> tuple[int, int]:
+        """Closes the window; the half-open range of seqs that can no longer begin (empty if from == to)."""
+
+    def watermark(self, child: int) -> int:
+        """Seq of the next claim to begin; every claim below it has begun."""
+
+    def window(self, child: int) -> int:
+        """How many claims may begin."""
+
+    def reset(self, child: int) -> None:
+        """Clears word, rows, state and counter for a new child; only when the old one is dead."""
+
+    def start(
+        self,
+        child: int,
+        place: int,
+        entry: bytes,
+        queue: int,
+        band: int,
+        seq: int,
+        attempt: int,
+        started_ns: int,
+        limit_ns: int,
+    ) -> None:
+        """Writes the row of an attempt that is about to execute; limit_ns 0 = no limit."""
+
+    def finish(self, child: int, place: int) -> None:
+        """Empties the row."""
+
+    def rows(self, child: int) -> list[SlotRow]:
+        """The executing attempts; a row that is being written (the handler is not running yet) is left out."""
+
+    def set_state(self, child: int, state: int) -> None: ...
+    def state(self, child: int) -> int: ...
+    def add_done(self, child: int, count: int = 1) -> None: ...
+    def done(self, child: int) -> int: ...
+
+# --- histogram ---------------------------------------------------------------------------------------------------
+
+@final
+class Histogram:
+    """Durations in logarithmic buckets (at most 6.25 % wide), of constant size."""
+
+    def __new__(cls) -> Histogram: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def total_ns(self) -> int: ...
+    def record(self, ns: int) -> None:
+        """Negative durations count as 0."""
+
+    def merge(self, other: Histogram) -> None: ...
+    def percentile(self, percent: float) -> int:
+        """Upper edge, in ns, of the bucket that holds the given percentile (0-100); 0 when empty."""
+
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(data: bytes) -> Histogram:
+        """CoreError if the bytes are no histogram."""

@@ -1,0 +1,176 @@
+"""What all verbs share: the transports, the packed front of each script's command, and the checks of the server."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from dtq._core import pack_command
+from dtq.broker.values import ServerInfo
+from dtq.errors import UnsupportedServer
+from dtq.keys import BANDS, GROUP, LAYOUT, Keys
+from dtq.scripts import QueueCall, Script, script
+from dtq.settings import Settings
+from dtq.transport import AsyncTransport, Transport, translated
+
+MINIMUM = {"redis": (7, 0), "valkey": (7, 2)}
+EVICTING = ("allkeys", "volatile")
+
+
+class Calls:
+    """The base of the broker.
+
+    Args:
+        settings: where the server is, the key prefix, deadlines and bounds.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys = Keys(settings.prefix)
+        self._store: Any = None
+        self._fronts: dict[tuple[str, str], QueueCall] = {}
+        self.transport = Transport(self.resolve_url, settings.enqueue_deadline_s)
+        self.async_transport = AsyncTransport(self.resolve_url, settings.enqueue_deadline_s)
+        retention_ms = max(60_000, int(settings.task_retention_s * 1000))
+        self._common = [self.keys.events(), str(retention_ms), str(settings.recent), str(settings.dead_letter_max)]
+
+    def resolve_url(self) -> str:
+        """The server's URL: the setting, or the embedded store's, which is started (or found running) here.
+
+        Raises:
+            StoreError: the embedded store cannot start.
+        """
+        if self.settings.redis_url:
+            return self.settings.redis_url
+        if self._store is None:
+            from pathlib import Path
+
+            from dtq.embedded import open_store
+
+            directory = Path(self.settings.data_dir) if self.settings.data_dir else None
+            self._store = open_store(
+                directory, self.settings.redis_server, fsync=self.settings.fsync, linger_s=self.settings.linger_s
+            )
+        return str(self._store.url)
+
+    @property
+    def url(self) -> str:
+        """The server's URL (it may hold a password: never log it)."""
+        return self.resolve_url()
+
+    def mend_store(self) -> None:
+        """After a lost connection: start the embedded store again if it died. Nothing for a server of others."""
+        if self._store is not None:
+            self._store.ensure_running()
+
+    def close(self) -> None:
+        """Close connections, and let go of the embedded store."""
+        self.transport.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    # --- commands
+
+    def front(self, name: str, queue: str) -> QueueCall:
+        """The packed front of a queue script's command, made once per script and queue."""
+        call = self._fronts.get((name, queue))
+        if call is None:
+            call = self._fronts[name, queue] = QueueCall(name, self.keys, queue, self._common)
+        return call
+
+    def run(self, name: str, queue: str, *arguments: bytes | str | int, timeout_s: float | None = None) -> Any:
+        """Call a queue script with its own arguments."""
+        call = self.front(name, queue)
+        return self.transport.call(call.pack(list(arguments)), call.script, timeout_s)
+
+    def run_global(
+        self, name: str, keys: list[str], *arguments: bytes | str | int, timeout_s: float | None = None
+    ) -> Any:
+        """Call a script that touches no queue."""
+        called: Script = script(name)
+        command = pack_command(["EVALSHA", called.sha, len(keys), *keys, *arguments])
+        return self.transport.call(command, called, timeout_s)
+
+    def command(self, *arguments: bytes | str | int, timeout_s: float | None = None) -> Any:
+        """One plain command."""
+        return self.transport.call(pack_command(list(arguments)), None, timeout_s)
+
+    # --- the server
+
+    def check_server(self) -> ServerInfo:
+        """Look at the server's kind, version, eviction policy and clock.
+
+        Raises:
+            UnsupportedServer: too old, or an evicting maxmemory-policy that was not allowed.
+            BrokerUnavailable: no answer.
+        """
+        with translated(self.transport):
+            client = self.transport.client()
+            try:
+                info = client.info("server")
+                policy = self._policy(client)
+                seconds, microseconds = client.time()
+            finally:
+                client.close()
+        skew = int(seconds) * 1000 + int(microseconds) // 1000 - time.time_ns() // 1_000_000
+        name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
+        version = str(info.get("valkey_version") if name == "valkey" else info.get("redis_version", "0"))
+        place = self.transport.place()
+        if _numbers(version) < MINIMUM[name]:
+            needed = ".".join(str(part) for part in MINIMUM[name])
+            raise UnsupportedServer(
+                f"{name} {version} at {place} is too old; dtq needs Redis 7.0 or Valkey 7.2 ({name} >= {needed})"
+            )
+        if policy.startswith(EVICTING) and not self.settings.allow_eviction:
+            raise UnsupportedServer(
+                f"{name} {version} at {place} has maxmemory-policy {policy}, which may throw tasks away; "
+                f"set it to noeviction, or allow_eviction (DTQ_ALLOW_EVICTION=1) to accept the loss"
+            )
+        return ServerInfo(name, version, policy, skew, place)
+
+    def _policy(self, client: Any) -> str:
+        import redis
+
+        try:
+            return str(client.config_get("maxmemory-policy").get(b"maxmemory-policy", b"").decode())
+        except redis.ResponseError:
+            return ""  # CONFIG is forbidden here (managed services): the worker warns once
+
+    def check_layout(self) -> None:
+        """Refuse a store that another layout has written.
+
+        Raises:
+            UnsupportedServer: the stored layout number is another one.
+        """
+        key = self.keys.layout()
+        self.command("SET", key, LAYOUT, "NX")
+        stored = self.command("GET", key)
+        if stored != str(LAYOUT).encode():
+            shown = stored.decode("utf-8", "replace") if isinstance(stored, bytes) else stored
+            raise UnsupportedServer(
+                f"{key} says layout {shown!r}, this dtq reads {LAYOUT}; use another prefix or its own dtq version"
+            )
+
+    def prepare_queue(self, queue: str) -> None:
+        """Make the queue known, and its consumer groups where they are missing (always with id 0, protocol 13)."""
+        self.check_layout()
+        self.command("SADD", self.keys.queues(), queue)
+        with translated(self.transport):
+            import redis
+
+            client = self.transport.client()
+            try:
+                for band in BANDS:
+                    try:
+                        client.xgroup_create(self.keys.stream(queue, band), GROUP, id="0", mkstream=True)
+                    except redis.ResponseError as error:
+                        if "BUSYGROUP" not in str(error):
+                            raise
+            finally:
+                client.close()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`7.0.15` as (7, 0, 15); what is no number counts as 0."""
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))

@@ -1,0 +1,171 @@
+"""The verbs of producers: enqueue, cancel, look at tasks, hear of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from dtq.broker.calls import Calls
+from dtq.broker.values import Answer, Snapshot
+
+if TYPE_CHECKING:
+    from dtq._core import Chunk
+
+WITH_DETAIL = "uid"
+STATES_A_CALL = 5000  # unpack in Lua takes 8 000 values at most
+TERMINAL = {"5": "succeeded", "6": "failed", "7": "dead_lettered", "8": "cancelled", "9": "expired"}
+
+
+class Producing(Calls):
+    """Verbs of producers and of those who wait for results."""
+
+    _known_queues: set[str]
+
+    def enqueue(
+        self, queue: str, chunk: Chunk, *, repeat: bool = False, timeout_s: float | None = None
+    ) -> list[Answer]:
+        """Offer a chunk of tasks of one queue, atomically.
+
+        Args:
+            queue: its name.
+            chunk: tasks in wire form, at most 500 and 1 MiB.
+            repeat: this chunk may have been applied before (its reply was lost): what stands counts as accepted.
+            timeout_s: how long the reply may take.
+
+        Returns:
+            One Answer a task, in order.
+
+        Raises:
+            BrokerUnavailable: no answer; the chunk may have been applied. Repeat it with `repeat=True`.
+        """
+        call = self.front("enqueue", queue)
+        reply = self.transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s)
+        return _answers(reply)
+
+    async def aenqueue(
+        self, queue: str, chunk: Chunk, *, repeat: bool = False, timeout_s: float | None = None
+    ) -> list[Answer]:
+        """As enqueue, without blocking the loop."""
+        call = self.front("enqueue", queue)
+        reply = await self.async_transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s)
+        return _answers(reply)
+
+    def _pack(self, queue: str, chunk: Chunk, repeat: bool) -> bytes:
+        key = ("enqueue repeat" if repeat else "enqueue ready", queue)
+        front = self._enqueue_fronts.get(key)
+        if front is None:
+            from dtq._core import pack_args
+
+            call = self.front("enqueue", queue)
+            own = pack_args([self.settings.max_queue_depth, self.settings.max_scheduled, int(repeat)])
+            front = self._enqueue_fronts[key] = (call.prefix + own, call.count + 3)
+        return chunk.pack(*front)
+
+    @property
+    def _enqueue_fronts(self) -> dict[tuple[str, str], tuple[bytes, int]]:
+        fronts: dict[tuple[str, str], tuple[bytes, int]] = self.__dict__.setdefault("_enqueue_front", {})
+        return fronts
+
+    def cancel(self, queue: str, task_id: str) -> str:
+        """Cancel a task, or ask its worker to.
+
+        Returns:
+            `cancelled`, `requested` (it runs, or was delivered), `terminal:<status>`, or `unknown`.
+        """
+        return _cancelled(self.run("cancel", queue, task_id))
+
+    async def acancel(self, queue: str, task_id: str) -> str:
+        """As cancel, without blocking the loop."""
+        call = self.front("cancel", queue)
+        return _cancelled(await self.async_transport.call(call.pack([task_id]), call.script))
+
+    def states(self, queue: str, ids: Sequence[str]) -> bytes:
+        """One status code digit per id (models.TaskStatus.code), `0` where nothing is known (any more)."""
+        out = bytearray()
+        for at in range(0, len(ids), STATES_A_CALL):
+            out += self.run("states", queue, *ids[at : at + STATES_A_CALL])
+        return bytes(out)
+
+    async def astates(self, queue: str, ids: Sequence[str]) -> bytes:
+        """As states, without blocking the loop."""
+        call = self.front("states", queue)
+        out = bytearray()
+        for at in range(0, len(ids), STATES_A_CALL):
+            out += await self.async_transport.call(call.pack(list(ids[at : at + STATES_A_CALL])), call.script)
+        return bytes(out)
+
+    def inspect(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
+        """All that is known of some tasks of one queue; None where nothing is."""
+        return _snapshots(self.run("inspect", queue, *ids)) if ids else []
+
+    async def ainspect(self, queue: str, ids: Sequence[str]) -> list[Snapshot | None]:
+        """As inspect, without blocking the loop."""
+        if not ids:
+            return []
+        call = self.front("inspect", queue)
+        return _snapshots(await self.async_transport.call(call.pack(list(ids)), call.script))
+
+    def listen(self, queue: str, seconds: float = 10.0) -> None:
+        """Ask the scripts of a queue to publish events for the next `seconds`."""
+        self.run("listen", queue, int(seconds * 1000))
+
+    def subscribe(self) -> Subscription:
+        """Hear the events of all queues that somebody listens to, from now on."""
+        return Subscription(self)
+
+
+class Subscription:
+    """One subscriber of the events channel; use from one thread, close it after use."""
+
+    def __init__(self, broker: Calls) -> None:
+        self._broker = broker
+        self._client: Any = broker.transport.client()
+        self._pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True)
+        self._pubsub.subscribe(broker.keys.events())
+
+    def get(self, timeout_s: float) -> list[dict[str, Any]]:
+        """The events of the next message, or nothing when none comes within `timeout_s`."""
+        from dtq.transport import translated
+
+        with translated(self._broker.transport):
+            message = self._pubsub.get_message(timeout=timeout_s)
+        if message is None or message.get("type") != "message":
+            return []
+        events: list[dict[str, Any]] = orjson.loads(message["data"])
+        return events
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._pubsub.close()
+        self._client.close()
+
+
+def _answers(reply: list[bytes]) -> list[Answer]:
+    codes = reply[0].decode()
+    if len(reply) == 1:
+        return [_PLAIN[code] for code in codes]
+    details = iter(reply[1:])
+    return [Answer(code, next(details).decode()) if code in WITH_DETAIL else _PLAIN[code] for code in codes]
+
+
+_PLAIN = {code: Answer(code) for code in "aefpuird"}
+
+
+def _cancelled(reply: bytes) -> str:
+    verdict, _, rest = reply.decode().partition(" ")
+    return f"terminal:{TERMINAL.get(rest, rest)}" if verdict == "terminal" else verdict
+
+
+def _snapshots(reply: list[bytes]) -> list[Snapshot | None]:
+    out: list[Snapshot | None] = []
+    for at in range(0, len(reply), 4):
+        live, envelope, record, due = reply[at : at + 4]
+        found = live or record
+        out.append(
+            Snapshot(live or None, envelope or None, record or None, int(float(due)) if due else None)
+            if found
+            else None
+        )
+    return out

@@ -1,0 +1,228 @@
+"""The verbs of workers on a queue: turn, blocking read, hand-over, hand-back, promote, lost entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtq._core import encode_promote, pack_command, parse_claims, parse_due
+from dtq.broker.calls import Calls
+from dtq.errors import BrokerUnavailable, DtqError
+from dtq.keys import BANDS, GROUP, Keys
+from dtq.transport import Transport, translate, translated
+
+if TYPE_CHECKING:
+    from dtq._core import Outcomes, TurnReply
+
+TURN_BYTES = 1024 * 1024  # a claim is bounded by this after its first task (spec §4)
+MOVES_A_CALL = 500
+DUE_BYTES = 1024 * 1024
+
+
+class Working(Calls):
+    """Verbs of children, supervisors and the leader."""
+
+    def turn(
+        self,
+        queue: str,
+        outcomes: Outcomes,
+        *,
+        consumer: str,
+        send: int,
+        first_seq: int,
+        want: int,
+        recover: bool = False,
+        adopts: Sequence[tuple[int, bytes, bytes]] = (),
+        held: Sequence[bytes] = (),
+        timeout_s: float | None = None,
+    ) -> TurnReply:
+        """Settle outcomes and claim the next batch of one queue.
+
+        Args:
+            queue: its name.
+            outcomes: what to settle; left as it is.
+            consumer: the child's consumer name.
+            send: number of this send; grows with every send, repeats too.
+            first_seq: number of the first claim; above any that an earlier send may have used.
+            want: most tasks to claim.
+            recover: return what the own pending list holds unknown to the child (after a lost reply, and when idle).
+            adopts: (band, entry, id) of what a blocking read delivered.
+            held: entries the child still holds.
+            timeout_s: how long the reply may take.
+
+        Raises:
+            BrokerUnavailable: no answer; repeat with a higher send, first_seq beyond and recover.
+        """
+        call = self.front("turn", queue)
+        command = outcomes.pack_turn(
+            call.prefix, call.count, consumer, send, first_seq, want, TURN_BYTES, recover, list(adopts), list(held)
+        )
+        return parse_claims(self.transport.call(command, call.script, timeout_s))
+
+    def reader(self, consumer: str) -> Reader:
+        """A connection of its own for blocking reads."""
+        return Reader(self.transport, self.keys, consumer)
+
+    def hand_over(
+        self, queue: str, consumer: str, watermark: int, executing: Sequence[bytes], cause: str, *, ended: bool = True
+    ) -> int:
+        """Move everything a dead child holds to the shelf; answers how many entries.
+
+        Args:
+            queue: its name.
+            consumer: the dead child's name, never used again.
+            watermark: claims with a lower number had begun.
+            executing: entries whose handlers ran at the death: only these are charged.
+            cause: why it died, kept with the attempt; `released` charges nothing.
+            ended: delete the consumer once it holds nothing.
+        """
+        return self._shelve("hand_over", queue, consumer, watermark, 0, cause, ended, executing)
+
+    def hand_back(self, queue: str, consumer: str, from_seq: int, to_seq: int) -> int:
+        """Queue again the revoked claims from_seq <= number < to_seq of a busy or draining child."""
+        return self._shelve("hand_back", queue, consumer, from_seq, to_seq, "handed back", False, ())
+
+    def reap_consumer(self, queue: str, consumer: str) -> int:
+        """Take over what a consumer of a worker declared dead holds, and delete it."""
+        return self._shelve("reap", queue, consumer, 0, 0, "lost lease", True, ())
+
+    def _shelve(
+        self,
+        mode: str,
+        queue: str,
+        consumer: str,
+        start: int,
+        end: int,
+        cause: str,
+        ended: bool,
+        executing: Sequence[bytes],
+    ) -> int:
+        moved = 0
+        while True:
+            count, left, _ = self.run(
+                "shelve", queue, mode, consumer, start, end, cause, MOVES_A_CALL, int(ended), *executing
+            )
+            moved += int(count)
+            if not left:
+                return moved
+
+    def consumers(self, queue: str) -> dict[str, int]:
+        """Every consumer of a queue's groups with the number of entries it holds (the shelf too)."""
+        holds: dict[str, int] = {}
+        with translated(self.transport):
+            client = self.transport.client()
+            try:
+                pipeline = client.pipeline(transaction=False)
+                for band in BANDS:
+                    pipeline.xinfo_consumers(self.keys.stream(queue, band), GROUP)
+                for listed in pipeline.execute(raise_on_error=False):
+                    if isinstance(listed, Exception):
+                        continue  # no such stream or group: nothing is held there
+                    for consumer in listed:
+                        name = consumer["name"].decode()
+                        holds[name] = holds.get(name, 0) + int(consumer["pending"])
+            finally:
+                client.close()
+        return holds
+
+    def promote(self, queue: str, limit: int = 500) -> tuple[int, int | None]:
+        """Move due tasks to their streams; answers how many were due, and in how many ms the next one is (or None)."""
+        reply = self.run("due", queue, limit, DUE_BYTES)
+        now, following = int(reply[0]), reply[1]
+        due = parse_due(reply[2:])
+        if due:
+            call = self.front("promote", queue)
+            self.transport.call(encode_promote(due, call.prefix, call.count), call.script)
+        return len(due), int(float(following)) - now if following else None
+
+    def end_lost(self, queue: str, slice_size: int = 1000) -> int:
+        """End the tasks whose entries were found missing: the live hash is scanned in slices (protocol 4)."""
+        entries = set(self.command("SRANDMEMBER", self.keys.lost(queue), slice_size))
+        if not entries:
+            return 0
+        ended, cursor = 0, b"0"
+        while True:
+            cursor, fields = self.command("HSCAN", self.keys.live(queue), cursor, "COUNT", slice_size)
+            for task_id, live in zip(fields[::2], fields[1::2], strict=True):
+                entry = live.split(b":")[3]
+                if entry in entries:
+                    ended += self.run("lost", queue, task_id, entry)
+            if cursor == b"0":
+                break
+        self.command("SREM", self.keys.lost(queue), *entries)
+        return ended
+
+
+class Reader:
+    """One blocking read at a time, on a connection that a child can poll beside other things.
+
+    A read that is abandoned may still deliver an entry to this consumer: the next turn must recover.
+    """
+
+    def __init__(self, transport: Transport, keys: Keys, consumer: str) -> None:
+        self._transport = transport
+        self._keys = keys
+        self._consumer = consumer
+        self._connection: Any = None
+        self._streams: dict[bytes, tuple[str, int]] = {}
+        self._command = b""
+        self._asked: tuple[tuple[str, ...], int] | None = None
+
+    def start(self, queues: Sequence[str], block_ms: int) -> None:
+        """Send the read: highest band first, one entry a stream, blocking at most `block_ms`."""
+        asked = (tuple(queues), block_ms)
+        if asked != self._asked:
+            self._asked = asked
+            self._streams = {
+                self._keys.stream(queue, band).encode(): (queue, band) for queue in queues for band in reversed(BANDS)
+            }
+            self._command = pack_command([
+                "XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", block_ms, "STREAMS",
+                *self._streams, *(">" for _ in self._streams),
+            ])  # fmt: skip
+        try:
+            if self._connection is None:
+                self._connection = self._transport.connection()
+            self._connection.send_packed_command((self._command,), check_health=False)
+        except DtqError:
+            raise
+        except Exception as error:
+            self.abandon()
+            raise translate(error, self._transport.place()) from error
+
+    def fileno(self) -> int:
+        """The socket to poll after start()."""
+        if self._connection is None or self._connection._sock is None:
+            raise BrokerUnavailable("no read is under way")
+        return int(self._connection._sock.fileno())
+
+    def receive(self) -> list[tuple[str, int, bytes, bytes]]:
+        """(queue, band, entry, id) of what the read delivered; nothing when its time ran out.
+
+        Raises:
+            GroupLost: the consumer group is gone; prepare the queue and read again.
+            BrokerUnavailable: the connection is lost; an entry may have been delivered.
+        """
+        from redis.exceptions import ResponseError
+
+        try:
+            reply = self._connection.read_response()
+        except ResponseError as error:
+            raise translate(error, self._transport.place()) from error
+        except Exception as error:
+            self.abandon()
+            raise translate(error, self._transport.place()) from error
+        except BaseException:
+            self.abandon()
+            raise
+        out: list[tuple[str, int, bytes, bytes]] = []
+        for stream, entries in reply or ():
+            queue, band = self._streams[stream]
+            out += [(queue, band, entry, fields[0]) for entry, fields in entries if fields]
+        return out
+
+    def abandon(self) -> None:
+        """Close the connection, with or without a read under way."""
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None

@@ -1,0 +1,35 @@
+"""The only module that reads time: wall clock, steady clock and sleep, handed in where tests need their own."""
+
+from __future__ import annotations
+
+import time
+
+
+class Clock:
+    """The clocks of this machine. Tests hand in a subclass."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, of this host; never used to decide what is due (Redis' clock does)."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds of a clock that never goes back."""
+        return time.monotonic_ns()
+
+    def boottime_ns(self) -> int:
+        """Nanoseconds of a clock that also counts while the machine sleeps; the same in every process of this host."""
+        return time.clock_gettime_ns(_BOOTTIME)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait `seconds`."""
+        time.sleep(seconds)
+
+
+# macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC counts through sleep.
+_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+SYSTEM = Clock()

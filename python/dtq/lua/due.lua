@@ -1,0 +1,16 @@
+-- Read a bounded batch of due tasks; promote.lua checks each again before it moves it.
+-- KEYS  the queue's keys (parts/prelude.lua)
+-- ARGV  5 most tasks  6 most bytes
+-- Returns  {now, next due time or '', id, score, record, ...}  (times in ms, a missing record is '')
+--@include prelude
+local due = call('ZRANGEBYSCORE', SCHEDULE, '-inf', integer(now), 'WITHSCORES', 'LIMIT', 0, tonumber(ARGV[5]))
+local out, bytes, most = {integer(now), ''}, 0, tonumber(ARGV[6])
+for i = 1, #due, 2 do
+  local record = call('GET', RECORD .. due[i]) or ''
+  bytes = bytes + #record
+  if i > 1 and bytes > most then break end
+  out[#out + 1], out[#out + 2], out[#out + 3] = due[i], due[i + 1], record
+end
+local next_due = call('ZRANGEBYSCORE', SCHEDULE, '(' .. integer(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+if next_due[2] then out[2] = next_due[2] end
+return out

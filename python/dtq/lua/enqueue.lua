@@ -1,0 +1,130 @@
+-- Accept a chunk of tasks of one queue: the only birthplace of a task (spec §1, §3).
+-- KEYS  the queue's keys (parts/prelude.lua)
+-- ARGV  5 depth cap (0 off)  6 cap of scheduled tasks (0 off)  7 repeat: 1 when this chunk may have been applied before
+--       then per task: id, envelope, place. place = band digit, then options, each ending ';':
+--       t<ttl ms> d<deadline ms> w<delay ms> a<run at ms> u<fingerprint>,<ttl ms> i<key>,<fingerprint>,<ttl ms> b<batch> g (id given by the user)
+-- Returns  {codes, detail...}: one code a task, a detail for each of u, i, d in order.
+--       a accepted  e id taken  f queue full  p schedule full  u unique conflict (holder)  i idempotency in progress (holder)
+--       r idempotency key reused  d duplicate of an ended task (holder and status)
+--@include prelude
+--@include events
+--@include record
+--@include entries
+--@include finish
+local depth_cap, scheduled_cap, again = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
+local FIRST = 8
+local n = (#ARGV - FIRST + 1) / 3
+local ids = {}
+for i = 1, n do ids[i] = ARGV[FIRST + 3 * (i - 1)] end
+local have = call('HMGET', LIVE, unpack(ids))
+local room = depth_cap > 0 and depth_cap - call('HLEN', LIVE) or math.huge
+local scheduled_room = scheduled_cap > 0 and scheduled_cap - call('ZCARD', SCHEDULE) or math.huge
+local codes, details, set, m, accepted, born = {}, {}, {}, 0, 0, {}
+
+local function enter(id, envelope, band, tail)
+  local entry = call('XADD', KEYS[STREAMS + band], '*', id, envelope)
+  set[m + 1], set[m + 2] = id, 'q:1:0:' .. entry .. ':' .. tail
+  m = m + 2
+  room = room - 1
+  accepted = accepted + 1
+  if listening() then emit('TASK_QUEUED', id, 1, nil, envelope_type(envelope)) end
+  return 'a'
+end
+-- Is there a task with this id? Answers nil, 'same' (this very envelope: a repeat) or 'other'.
+local function existing(id, live, envelope)
+  if born[id] then return born[id] == envelope and 'same' or 'other' end
+  local stored
+  if live then
+    local _
+    _, stored = locate(id, parse_live(live).entry)
+  else
+    local record = call('GET', RECORD .. id)
+    if not record then return nil end
+    record = read_record(record)
+    stored = record and record.envelope
+  end
+  return stored == envelope and 'same' or 'other'
+end
+local function options_of(place)
+  local options = {}
+  for letter, value in string.gmatch(sub(place, 2), '(%a)([^;]*);') do options[letter] = value end
+  return options
+end
+-- Answers code, detail when the idempotency key settles the matter, else nil.
+local function replay(id, option)
+  local key, fingerprint = match(option, '^([^,]*),([^,]*),')
+  local held = call('GET', IDEMPOTENCY .. key)
+  if not held then return nil end
+  local state, first_fingerprint, holder, status = match(held, '^([^ ]*) ([^ ]*) ([^ ]*) ?(.*)$')
+  if holder == id then return nil end
+  if first_fingerprint ~= fingerprint then return 'r' end
+  if state ~= 'processing' then return 'd', holder .. ' ' .. status end
+  if born[holder] or call('HEXISTS', LIVE, holder) == 1 or call('EXISTS', RECORD .. holder) == 1 then return 'i', holder end
+  return nil -- processing, but its task is gone: acquired anew
+end
+local function accept(id, envelope, place, live)
+  local options = options_of(place)
+  local band = sub(place, 1, 1)
+  if live or born[id] or options.g or again then
+    local found = existing(id, live, envelope)
+    if found then return (found == 'same' or not options.g) and 'a' or 'e' end
+  end
+  if options.i then
+    local code, detail = replay(id, options.i)
+    if code then return code, detail end
+  end
+  local fingerprint, unique_ttl
+  if options.u then
+    fingerprint, unique_ttl = match(options.u, '^([^,]*),(%d+)$')
+    local holder = call('GET', UNIQUE .. fingerprint)
+    if holder and holder ~= id then return 'u', holder end
+  end
+  local due = tonumber(options.a or 0)
+  if options.w then due = now + tonumber(options.w) end
+  local later = due > now
+  if later and scheduled_room <= 0 then return 'p' end
+  if not later and room <= 0 then return 'f' end
+  -- every check is done: from here on only writes
+  local tail = ''
+  if options.t then tail = tail .. 'x' .. integer(now + tonumber(options.t)) .. ';' end
+  if options.d then tail = tail .. 'd' .. options.d .. ';' end
+  if options.u then
+    tail = tail .. 'u' .. fingerprint .. ';'
+    call('SET', UNIQUE .. fingerprint, id, 'PX', unique_ttl)
+  end
+  if options.i then
+    local key, print, ttl = match(options.i, '^([^,]*),([^,]*),(%d+)$')
+    tail = tail .. 'i' .. key .. ';'
+    call('SET', IDEMPOTENCY .. key, 'processing ' .. print .. ' ' .. id, 'PX', ttl)
+  end
+  if options.b then tail = tail .. 'b' .. options.b .. ';' end
+  born[id] = envelope
+  if not later then return enter(id, envelope, band, tail) end
+  local state = {attempt = 1, released = 0}
+  local times = {created = now, started = 0, ended = 0}
+  call('SET', RECORD .. id, pack_record(1, state, times, '', 'p:1:0::' .. tail, '{}', envelope, ''))
+  call('ZADD', SCHEDULE, integer(due), id)
+  scheduled_room = scheduled_room - 1
+  accepted = accepted + 1
+  return 'a'
+end
+
+for i = 1, n do
+  local at = FIRST + 3 * (i - 1)
+  local place = ARGV[at + 2]
+  if #place == 1 and not have[i] and not again then
+    if room <= 0 then
+      codes[i] = 'f'
+    else
+      codes[i] = enter(ids[i], ARGV[at + 1], place, '')
+    end
+  else
+    local code, detail = accept(ids[i], ARGV[at + 1], place, have[i])
+    codes[i] = code
+    if detail then details[#details + 1] = detail end
+  end
+end
+if m > 0 then call('HSET', LIVE, unpack(set)) end
+if accepted > 0 then call('HINCRBY', META, 'submitted', accepted) end
+publish()
+return {table.concat(codes), unpack(details)}

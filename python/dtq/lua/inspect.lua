@@ -1,0 +1,21 @@
+-- Everything known of some tasks, read at one instant.
+-- KEYS  the queue's keys (parts/prelude.lua)
+-- ARGV  from 5: ids
+-- Returns  per id: live value or '', envelope of its entry or '', record or '', due time in ms or ''
+--@include prelude
+--@include record
+--@include entries
+local out = {}
+for i = 5, #ARGV do
+  local id = ARGV[i]
+  local value = call('HGET', LIVE, id)
+  local envelope = ''
+  if value then
+    local _
+    _, envelope = locate(id, parse_live(value).entry)
+  end
+  local n = #out
+  out[n + 1], out[n + 2], out[n + 3] = value or '', envelope or '', call('GET', RECORD .. id) or ''
+  out[n + 4] = not value and call('ZSCORE', SCHEDULE, id) or ''
+end
+return out

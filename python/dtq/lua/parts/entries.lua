@@ -1,0 +1,50 @@
+-- Stream entries: finding, acknowledging, shelving; the group is made anew (id 0) where it is missing.
+local function grouped(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err and find(reply.err, 'NOGROUP', 1, true) then
+    local arguments = {...}
+    local stream = arguments[2]
+    if arguments[1] == 'XREADGROUP' then
+      for i = 1, #arguments do if arguments[i] == 'STREAMS' then stream = arguments[i + 1] end end
+    end
+    call('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
+    return call(...)
+  end
+  if type(reply) == 'table' and reply.err then return error(reply) end
+  return reply
+end
+local function entry_fields(band, entry)
+  local reply = call('XRANGE', KEYS[STREAMS + band], entry, entry)
+  return reply[1] and reply[1][2]
+end
+-- The band of a task's entry and its envelope (the live value does not name the band: rare paths look in all ten).
+local function locate(id, entry)
+  for band = 9, 0, -1 do
+    local fields = entry_fields(band, entry)
+    if fields and fields[1] == id then return band, fields[2] end
+  end
+  return nil, nil
+end
+local function acknowledge(band, entry)
+  call('XACK', KEYS[STREAMS + band], GROUP, entry)
+  call('XDEL', KEYS[STREAMS + band], entry)
+end
+-- The meta field 'shelf' names the bands whose shelf may hold something: set with the entry, cleared when seen empty.
+local function mark_shelf(band)
+  local bands = call('HGET', META, 'shelf') or ''
+  if not find(bands, band, 1, true) then call('HSET', META, 'shelf', bands .. band) end
+end
+local function ring(band) call('XADD', KEYS[STREAMS + band], '*', '', '') end
+local function shelve(band, entry, bell)
+  grouped('XCLAIM', KEYS[STREAMS + band], GROUP, SHELF, 0, entry, 'JUSTID')
+  mark_shelf(band)
+  if bell then ring(band) end
+end
+local function owned(band, entry, consumer)
+  return #grouped('XPENDING', KEYS[STREAMS + band], GROUP, entry, entry, 1, consumer) > 0
+end
+-- An entry that is gone: its pending place is cleared, and the task that names it is looked for outside (protocol 4).
+local function lost(band, entry)
+  call('XACK', KEYS[STREAMS + band], GROUP, entry)
+  call('SADD', LOST, entry)
+end

@@ -1,0 +1,56 @@
+-- Move due tasks to their streams: pending or retrying -> queued (attempt + 1 for retrying), or expired (spec §1, design 8).
+-- KEYS  the queue's keys (parts/prelude.lua)
+-- ARGV  from 5 per task: id, score as read, band, error ('' or why the record cannot be read)
+-- Returns  {promoted, expired, refused}
+--@include prelude
+--@include events
+--@include record
+--@include entries
+--@include finish
+local promoted, expired, refused = 0, 0, 0
+-- A record that cannot be read is kept as raw bytes among the dead letters, once.
+local function refuse(id, raw)
+  if raw then
+    call('XADD', DEAD, '*', id, raw)
+    call('DEL', RECORD .. id)
+    if string.byte(raw, 2) == 4 then call('HINCRBY', META, 'retrying', -1) end
+  end
+  call('ZREM', SCHEDULE, id)
+  call('HINCRBY', META, 'strays', 1)
+  refused = refused + 1
+end
+local function promote(id, score, band, failure)
+  local standing = call('ZSCORE', SCHEDULE, id)
+  if not standing or tonumber(standing) ~= tonumber(score) or tonumber(standing) > now then return end
+  local raw = call('GET', RECORD .. id)
+  local record = read_record(raw)
+  local state = record and parse_live(record.token)
+  if failure ~= '' or not state or (record.status ~= 1 and record.status ~= 4) then return refuse(id, raw) end
+  local retrying = record.status == 4
+  local plain = {kind = 'p', attempt = record.attempt, released = record.released, entry = '', tail = state.tail,
+    retrying = retrying}
+  local why = overdue(state.tail)
+  if why then -- a retrying task makes two legal moves here: retrying -> queued -> expired
+    finish_here(id, 'expired', plain, record.token, {cause = why}, record.envelope, record, nil)
+    expired = expired + 1
+    return
+  end
+  local attempt = retrying and record.attempt + 1 or record.attempt
+  local entry = call('XADD', KEYS[STREAMS + band], '*', id, record.envelope)
+  local tail = state.tail
+  if retrying then
+    local times = {created = record.created, started = 0, ended = 0}
+    call('SET', RECORD .. id, pack_record(0, {attempt = attempt, released = record.released}, times, '', '', '', '', record.history))
+    tail = tail_add(tail, 'h')
+    call('HINCRBY', META, 'retrying', -1)
+  else
+    call('DEL', RECORD .. id)
+  end
+  call('HSET', LIVE, id, queued_value(attempt, record.released, entry, tail))
+  call('ZREM', SCHEDULE, id)
+  promoted = promoted + 1
+  emit(retrying and 'TASK_RETRIED' or 'TASK_QUEUED', id, attempt, nil, envelope_type(record.envelope))
+end
+for i = 5, #ARGV, 4 do promote(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]) end
+publish()
+return {promoted, expired, refused}

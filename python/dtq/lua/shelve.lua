@@ -1,0 +1,115 @@
+-- Move what a consumer holds to the shelf: hand-over after a death, reaping, hand-back of revoked claims (protocol 4-7, 10, 16, 19).
+-- KEYS  the queue's keys (parts/prelude.lua)
+-- ARGV  5 mode: hand_over | reap | hand_back  6 consumer  7 from: hand_over: watermark (claims below it had begun); hand_back: first revoked
+--       8 to: hand_back: end of the revoked range (exclusive)  9 cause  10 most entries  11 end: 1 deletes the consumer when it holds nothing
+--       then, for hand_over, the entries that were executing at the death
+-- Returns  {moved, left (1: call again), deleted (1)}
+--@include prelude
+--@include events
+--@include record
+--@include entries
+--@include finish
+local mode, consumer, from, till, cause = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local most = tonumber(ARGV[10])
+local executing = {}
+for i = 12, #ARGV do executing[ARGV[i]] = true end
+
+local function holdings(band, after)
+  return grouped('XPENDING', KEYS[STREAMS + band], GROUP, after, '+', 200, consumer)
+end
+-- What a dead worker held alone is charged; what it held in a batch nobody can tell apart (protocol 19).
+local function held_alone()
+  local held = 0
+  for band = 9, 0, -1 do
+    for _, pending in ipairs(grouped('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', 2, consumer)) do
+      local fields = entry_fields(band, pending[1])
+      local value = fields and call('HGET', LIVE, fields[1])
+      local state = value and parse_live(value)
+      if state and state.kind == 'r' and state.consumer == consumer then held = held + 1 end
+    end
+  end
+  return held <= 1
+end
+local alone = mode == 'reap' and held_alone()
+
+-- A claim whose handler never started: queued again, attempt unchanged.
+local function give_back(band, id, value, state, envelope)
+  if cancel_requested(state.tail) then
+    finish_here(id, 'cancelled', state, value, {cause = 'cancel requested'}, envelope, history_of(id, state.tail), band)
+    return
+  end
+  call('HSET', LIVE, id, queued_value(state.attempt, state.released, state.entry, state.tail))
+  call('HINCRBY', META, 'running', -1)
+  shelve(band, state.entry, true)
+end
+-- A claim that had begun: stays running on the shelf, its next claim is attempt + 1.
+local function redeliver(band, id, state, charged)
+  local tail = remember_attempt(id, state, history_line(state, cause, {error_class = 'WorkerLost', charged = charged}))
+  local released = state.released
+  if not charged then
+    released = released + 1
+    tail = tail_add(tail, 's')
+  end
+  call('HSET', LIVE, id, 'r:' .. state.attempt .. ':' .. released .. ':' .. state.entry .. ':' .. state.consumer .. ':'
+    .. integer(state.seq) .. ':' .. integer(state.started) .. ':' .. tail)
+  shelve(band, state.entry, true)
+  if not charged then emit('TASK_RELEASED', id, state.attempt, worker_of(consumer)) end
+end
+local function move(band, entry)
+  local fields = entry_fields(band, entry)
+  if not fields then return lost(band, entry) end
+  local id = fields[1]
+  if id == '' then return acknowledge(band, entry) end
+  local value = call('HGET', LIVE, id)
+  local state = value and parse_live(value)
+  if not state then return shelve(band, entry, true) end -- foreign or finished: the next claim decides
+  if state.entry ~= entry then return acknowledge(band, entry) end
+  if state.kind == 'q' then
+    if mode == 'hand_back' then return nil end -- read, not adopted: its reader still has it
+    if cancel_requested(state.tail) then
+      return finish_here(id, 'cancelled', state, value, {cause = 'cancel requested'}, fields[2], history_of(id, state.tail), band)
+    end
+    return shelve(band, entry, true)
+  end
+  if state.consumer ~= consumer then
+    return grouped('XCLAIM', KEYS[STREAMS + band], GROUP, state.consumer, 0, entry, 'JUSTID')
+  end
+  if mode == 'hand_back' then
+    if state.seq < from or state.seq >= till then return nil end
+    return give_back(band, id, value, state, fields[2])
+  end
+  if mode == 'hand_over' then
+    if state.seq >= from then return give_back(band, id, value, state, fields[2]) end
+    return redeliver(band, id, state, executing[entry] == true and cause ~= 'released')
+  end
+  return redeliver(band, id, state, alone)
+end
+
+local moved, left = 0, 0
+for band = 9, 0, -1 do
+  local after = '-'
+  repeat
+    local pending = holdings(band, after)
+    for k = 1, #pending do
+      if moved >= most then
+        left = 1
+        break
+      end
+      after = '(' .. pending[k][1]
+      move(band, pending[k][1])
+      moved = moved + 1
+    end
+  until #pending < 200 or left == 1
+end
+local deleted = 0
+if left == 0 and ARGV[11] == '1' then
+  local holds = 0
+  for band = 9, 0, -1 do holds = holds + #grouped('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', 1, consumer) end
+  if holds == 0 then -- only here, where nothing is pending: deleting a consumer drops its pending list (protocol 4)
+    for band = 9, 0, -1 do call('XGROUP', 'DELCONSUMER', KEYS[STREAMS + band], GROUP, consumer) end
+    call('HDEL', SENDS, consumer)
+    deleted = 1
+  end
+end
+publish()
+return {moved, left, deleted}

@@ -1,0 +1,273 @@
+"""Connections to Redis: carry one packed command, bring back its reply, and name what went wrong.
+
+Nothing here is ever sent twice on its own (redis-py's ten silent retries are switched off): who may repeat a command
+and with what is decided by the protocol, in the callers. A fork gets connections of its own: those of its parent are
+dropped unclosed, so that no two processes share a socket.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from dtq._core import pack_command
+from dtq.errors import BrokerUnavailable, DtqError, GroupLost
+from dtq.scripts import Script
+
+if TYPE_CHECKING:
+    import asyncio
+
+CONNECT_TIMEOUT_S = 3.0
+
+# Redis refuses for a while, or for this server: nothing was written, the caller may try again later.
+_REFUSALS = (
+    "LOADING", "READONLY", "OOM", "MISCONF", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "NOAUTH",
+    "WRONGPASS", "NOPERM", "max number of clients", "UNBLOCKED",
+)  # fmt: skip
+
+
+def _options(timeout_s: float | None) -> dict[str, Any]:
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    return {
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "health_check_interval": 0,
+        "client_name": "dtq",
+    }
+
+
+def place_of(url: str) -> str:
+    """Where a URL points, without user and password: for messages."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def translate(error: Exception, place: str) -> DtqError:
+    """The dtq error for one that redis-py raised; the message names the place, never a password."""
+    from redis import exceptions
+
+    text = " ".join(str(error).split())
+    if isinstance(error, exceptions.AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text:
+        return BrokerUnavailable(f"Redis at {place} refused the user or password; check DTQ_REDIS_URL")
+    if isinstance(error, exceptions.TimeoutError):
+        return BrokerUnavailable(f"Redis at {place} did not answer in time")
+    if isinstance(error, (exceptions.ConnectionError, OSError)):
+        return BrokerUnavailable(f"Redis at {place} cannot be reached: {text}")
+    if "NOGROUP" in text:
+        return GroupLost(f"Redis at {place}: a consumer group is gone")
+    return BrokerUnavailable(f"Redis at {place} answered: {text[:300]}")
+
+
+def _pool_arguments(url: str, timeout_s: float | None, module: Any) -> Any:
+    try:
+        options = _options(timeout_s)
+        if not url.startswith("unix"):
+            options["socket_keepalive"] = True
+        return module.ConnectionPool.from_url(url, **options)
+    except ValueError as error:
+        reason = str(error).split("://")[0][:120]
+        raise BrokerUnavailable(
+            f"DTQ_REDIS_URL is not a usable URL ({reason}); give redis://, rediss:// or unix://"
+        ) from None
+
+
+class Transport:
+    """A pool of blocking connections, safe for threads and forks.
+
+    Args:
+        url: called at the first connection, and again after a lost one, for the server's URL (it may start a server).
+        timeout_s: how long a reply may take.
+    """
+
+    def __init__(self, url: Callable[[], str], timeout_s: float) -> None:
+        self._url = url
+        self.timeout_s = timeout_s
+        self._owner = os.getpid()
+        self._idle: deque[Any] = deque()
+        self._made_from: Any = None
+        self._abandoned: list[Any] = []
+
+    def place(self) -> str:
+        """Where the server is, without credentials."""
+        return place_of(self._url())
+
+    def connection(self, timeout_s: float | None = None) -> Any:
+        """A new redis-py connection outside the pool, with its own reply time-out."""
+        import redis
+
+        pool = _pool_arguments(self._url(), self.timeout_s if timeout_s is None else timeout_s, redis)
+        return pool.make_connection()
+
+    def _acquire(self) -> Any:
+        if self._owner != os.getpid():
+            # The parent still uses these sockets: keep them from being closed by the collector, and start anew.
+            self._abandoned = [*self._idle, self._made_from]
+            self._idle = deque()
+            self._made_from = None
+            self._owner = os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        if self._made_from is None:
+            import redis
+
+            self._made_from = _pool_arguments(self._url(), self.timeout_s, redis)
+        return self._made_from.make_connection()
+
+    def call(self, command: bytes, script: Script | None = None, timeout_s: float | None = None) -> Any:
+        """Send one packed command and wait for its reply.
+
+        Args:
+            command: RESP bytes.
+            script: the script an EVALSHA names; loaded when the server does not know it.
+            timeout_s: how long the reply may take, if not the pool's time-out.
+
+        Raises:
+            BrokerUnavailable: no answer, or a refusal. The command may have been applied.
+            GroupLost: a consumer group does not exist.
+        """
+        connection = self._acquire()
+        try:
+            return self._exchange(connection, command, script, timeout_s)
+        except DtqError:
+            raise
+        except Exception as error:
+            connection.disconnect()
+            raise translate(error, place_of(self._url())) from error
+        except BaseException:
+            connection.disconnect()  # interrupted before its reply: it would answer the next question with it
+            raise
+
+    def _exchange(self, connection: Any, command: bytes, script: Script | None, timeout_s: float | None) -> Any:
+        from redis.exceptions import NoScriptError, ResponseError
+
+        try:
+            connection.send_packed_command((command,), check_health=False)
+            reply = connection.read_response() if timeout_s is None else connection.read_response(timeout=timeout_s)
+        except NoScriptError as error:
+            if script is None:
+                raise translate(error, place_of(self._url())) from error
+            connection.send_packed_command((pack_command(["SCRIPT", "LOAD", script.text]),), check_health=False)
+            connection.read_response()
+            return self._exchange(connection, command, script, timeout_s)
+        except ResponseError as error:
+            self._idle.append(connection)
+            raise translate(error, place_of(self._url())) from error
+        self._idle.append(connection)
+        return reply
+
+    def client(self, timeout_s: float | None = None) -> Any:
+        """A redis-py client on a connection pool of its own, for reads and administration off the hot path."""
+        import redis
+
+        return redis.Redis(connection_pool=_pool_arguments(self._url(), timeout_s or self.timeout_s, redis))
+
+    def close(self) -> None:
+        """Close the idle connections of this process."""
+        if self._owner != os.getpid():
+            return
+        while self._idle:
+            self._idle.pop().disconnect()
+
+
+@contextmanager
+def translated(transport: Transport) -> Generator[None]:
+    """Turn redis-py's errors into dtq's within the block."""
+    import redis
+
+    try:
+        yield
+    except redis.RedisError as error:
+        raise translate(error, transport.place()) from error
+
+
+class AsyncTransport:
+    """The same for asyncio: connections belong to the loop that made them."""
+
+    def __init__(self, url: Callable[[], str], timeout_s: float) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+        self._owner = os.getpid()
+        self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[Any]] = WeakKeyDictionary()
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+        self._abandoned: list[Any] = []
+
+    async def _acquire(self) -> Any:
+        import asyncio
+
+        if self._owner != os.getpid():
+            self._abandoned = [self._idle, self._pools]
+            self._idle, self._pools = WeakKeyDictionary(), WeakKeyDictionary()
+            self._owner = os.getpid()
+        loop = asyncio.get_running_loop()
+        idle = self._idle.setdefault(loop, deque())
+        if idle:
+            return idle.pop()
+        if loop not in self._pools:
+            import redis.asyncio
+
+            url = await loop.run_in_executor(None, self._url)  # it may start a server
+            self._pools[loop] = _pool_arguments(url, self._timeout_s, redis.asyncio)
+        return self._pools[loop].make_connection()
+
+    async def call(self, command: bytes, script: Script | None = None, timeout_s: float | None = None) -> Any:
+        """As Transport.call, without blocking the loop."""
+        import asyncio
+
+        connection = await self._acquire()
+        try:
+            async with asyncio.timeout(timeout_s or self._timeout_s):
+                return await self._exchange(connection, command, script)
+        except DtqError:
+            raise
+        except TimeoutError as error:
+            await connection.disconnect(nowait=True)
+            raise BrokerUnavailable(f"Redis at {place_of(self._url())} did not answer in time") from error
+        except Exception as error:
+            await connection.disconnect(nowait=True)
+            raise translate(error, place_of(self._url())) from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+
+    async def _exchange(self, connection: Any, command: bytes, script: Script | None) -> Any:
+        import asyncio
+
+        from redis.exceptions import NoScriptError, ResponseError
+
+        idle = self._idle[asyncio.get_running_loop()]
+        try:
+            if not connection.is_connected:
+                await connection.connect()
+            await connection.send_packed_command(command, check_health=False)
+            reply = await connection.read_response()
+        except NoScriptError as error:
+            if script is None:
+                raise translate(error, place_of(self._url())) from error
+            await connection.send_packed_command(pack_command(["SCRIPT", "LOAD", script.text]), check_health=False)
+            await connection.read_response()
+            return await self._exchange(connection, command, script)
+        except ResponseError as error:
+            idle.append(connection)
+            raise translate(error, place_of(self._url())) from error
+        idle.append(connection)
+        return reply
+
+    async def close(self) -> None:
+        """Close this loop's idle connections."""
+        import asyncio
+
+        idle = self._idle.pop(asyncio.get_running_loop(), None)
+        while idle:
+            await idle.pop().disconnect()

@@ -1,0 +1,118 @@
+//! The live value of a running task, which is also the token that its settle names.
+
+use crate::wire::parse_u64;
+
+/// A parsed `r:attempt:released:entry:consumer:seq:started_ms:tail`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveValue {
+    /// The attempt that runs.
+    pub attempt: u64,
+    /// Attempts that were not charged.
+    pub released: u64,
+    /// The consumer's claim count.
+    pub seq: u64,
+    /// When it was claimed.
+    pub started_ms: u64,
+    /// Where the tail begins.
+    pub tail_start: usize,
+}
+
+/// Reads a live value; None if it is not one of a running task.
+#[must_use]
+pub fn parse_live(value: &[u8]) -> Option<LiveValue> {
+    let mut rest = value;
+    let mut field = || {
+        let colon = rest.iter().position(|byte| *byte == b':')?;
+        let (field, after) = rest.split_at(colon);
+        rest = &after[1..];
+        Some(field)
+    };
+    if field()? != b"r" {
+        return None;
+    }
+    let attempt = parse_u64(field()?)?;
+    let released = parse_u64(field()?)?;
+    let (_entry, _consumer) = (field()?, field()?);
+    let seq = parse_u64(field()?)?;
+    let started_ms = parse_u64(field()?)?;
+    Some(LiveValue {
+        attempt,
+        released,
+        seq,
+        started_ms,
+        tail_start: value.len() - rest.len(),
+    })
+}
+
+/// The fields of a tail that start with `letter`, without the letter.
+fn fields(tail: &[u8], letter: u8) -> impl Iterator<Item = &[u8]> {
+    tail.split(|byte| *byte == b';')
+        .filter_map(move |field| field.strip_prefix(&[letter]))
+}
+
+/// Whether a record with the lines of earlier attempts exists (`h;`).
+#[must_use]
+pub fn has_history(tail: &[u8]) -> bool {
+    !tail.is_empty() && fields(tail, b'h').any(<[u8]>::is_empty)
+}
+
+/// Whether the task is to be claimed alone (`s;`).
+#[must_use]
+pub fn is_solo(tail: &[u8]) -> bool {
+    fields(tail, b's').any(<[u8]>::is_empty)
+}
+
+/// Whether a cancel was asked for (a last `c`).
+#[must_use]
+pub fn is_cancel_requested(tail: &[u8]) -> bool {
+    tail.rsplit(|byte| *byte == b';').next() == Some(b"c")
+}
+
+/// The deadline (`d<ms>;`), 0 if there is none.
+#[must_use]
+pub fn deadline_ms(tail: &[u8]) -> u64 {
+    fields(tail, b'd').find_map(parse_u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LiveValue, deadline_ms, has_history, is_cancel_requested, is_solo, parse_live};
+
+    #[test]
+    fn a_live_value_is_read() {
+        let value = b"r:2:1:1700-3:host-abc.1.4:77:1701:d99;h;c";
+        let live = LiveValue {
+            attempt: 2,
+            released: 1,
+            seq: 77,
+            started_ms: 1701,
+            tail_start: 34,
+        };
+        assert_eq!(parse_live(value), Some(live));
+        assert_eq!(&value[34..], b"d99;h;c");
+    }
+
+    #[test]
+    fn other_values_are_not() {
+        for wrong in [
+            &b""[..],
+            b"r",
+            b"q:1:0:1-0:",
+            b"r:1:0:1-0:c:1:2",
+            b"r:x:0:1-0:c:1:2:",
+            b"r:1:0:1-0:c:-1:2:",
+        ] {
+            assert_eq!(parse_live(wrong), None);
+        }
+    }
+
+    #[test]
+    fn the_tail_tells_what_is_set() {
+        assert!(has_history(b"x5;h;") && is_solo(b"s;h;c") && is_cancel_requested(b"c") && is_cancel_requested(b"h;c"));
+        assert!(!has_history(b"ihello;") && !is_solo(b"") && !is_cancel_requested(b"") && !is_cancel_requested(b"bc;"));
+        assert_eq!(
+            (deadline_ms(b"x1;d17;"), deadline_ms(b"x1;"), deadline_ms(b"dx;")),
+            (17, 0, 0)
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Claims: the reply of a turn as objects.
+//!
+//! A claim keeps the bytes objects of the reply and cuts out payload, extras and tail only when asked.
+
+use super::{bytes_item, lossless_text};
+use crate::claim::{deadline_ms, has_history, is_cancel_requested, is_solo, parse_live};
+use crate::envelope;
+use crate::error::CoreError as Refused;
+use crate::wire::parse_u64;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString};
+use std::ops::Range;
+
+/// Items of the reply for each claim: entry, id, live value, band, envelope.
+const ITEMS: usize = 5;
+
+#[pyclass(frozen, module = "dtq._core")]
+pub struct Claim {
+    #[pyo3(get)]
+    pub id: Py<PyString>,
+    /// The id as it came, which an outcome sends back.
+    pub id_bytes: Py<PyBytes>,
+    #[pyo3(get)]
+    pub entry: Py<PyBytes>,
+    #[pyo3(get)]
+    pub token: Py<PyBytes>,
+    #[pyo3(get)]
+    pub envelope: Py<PyBytes>,
+    #[pyo3(get)]
+    pub band: u8,
+    #[pyo3(get)]
+    pub attempt: u64,
+    #[pyo3(get)]
+    pub released: u64,
+    #[pyo3(get)]
+    seq: u64,
+    #[pyo3(get)]
+    pub started_ms: u64,
+    #[pyo3(get)]
+    task_type: Py<PyString>,
+    #[pyo3(get)]
+    max_attempts: u16,
+    #[pyo3(get)]
+    timeout_ms: u32,
+    #[pyo3(get)]
+    pub retention_ms: u64,
+    #[pyo3(get)]
+    dead_letter: bool,
+    #[pyo3(get)]
+    error: Option<Py<PyString>>,
+    extras: Range<usize>,
+    payload_start: usize,
+    tail_start: usize,
+}
+
+impl Claim {
+    /// The end of the live value: what is set for this task only.
+    pub fn tail_bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+        self.token.as_bytes(py).get(self.tail_start..).unwrap_or_default()
+    }
+
+    /// Whether a record with the lines of earlier attempts exists.
+    pub fn has_history(&self, py: Python<'_>) -> bool {
+        has_history(self.tail_bytes(py))
+    }
+}
+
+#[pymethods]
+impl Claim {
+    #[getter]
+    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(
+            py,
+            self.envelope.as_bytes(py).get(self.payload_start..).unwrap_or_default(),
+        )
+    }
+
+    #[getter]
+    fn extras<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(
+            py,
+            self.envelope.as_bytes(py).get(self.extras.clone()).unwrap_or_default(),
+        )
+    }
+
+    #[getter]
+    fn tail<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.tail_bytes(py))
+    }
+
+    #[getter]
+    fn deadline_ms(&self, py: Python<'_>) -> u64 {
+        deadline_ms(self.tail_bytes(py))
+    }
+
+    #[getter]
+    fn history(&self, py: Python<'_>) -> bool {
+        self.has_history(py)
+    }
+
+    #[getter]
+    fn solo(&self, py: Python<'_>) -> bool {
+        is_solo(self.tail_bytes(py))
+    }
+
+    #[getter]
+    fn cancel_requested(&self, py: Python<'_>) -> bool {
+        is_cancel_requested(self.tail_bytes(py))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!(
+            "<Claim {} {} attempt {}>",
+            self.id.bind(py),
+            self.task_type.bind(py),
+            self.attempt
+        )
+    }
+}
+
+#[pyclass(frozen, get_all, module = "dtq._core")]
+pub struct TurnReply {
+    codes: Py<PyBytes>,
+    claims: Py<PyList>,
+    late: bool,
+}
+
+/// Strings that most claims of a batch share.
+struct Shared<'py> {
+    empty: Bound<'py, PyString>,
+    task_type: Bound<'py, PyString>,
+    task_type_text: String,
+}
+
+impl<'py> Shared<'py> {
+    fn new(py: Python<'py>) -> Self {
+        let empty = PyString::new(py, "");
+        Self {
+            task_type: empty.clone(),
+            empty,
+            task_type_text: String::new(),
+        }
+    }
+
+    fn task_type(&mut self, text: &str) -> Py<PyString> {
+        if self.task_type_text != text {
+            self.task_type = PyString::new(self.empty.py(), text);
+            text.clone_into(&mut self.task_type_text);
+        }
+        self.task_type.clone().unbind()
+    }
+}
+
+/// Builds one claim from its five items, the first of which stands at `at`.
+fn claim<'py>(items: [&Bound<'py, PyAny>; ITEMS], at: usize, shared: &mut Shared<'py>) -> PyResult<Claim> {
+    let [entry, id, token, band, envelope] = items;
+    let py = entry.py();
+    let bytes = |item, offset| bytes_item(item, "reply", at + offset);
+    let entry = bytes(entry, 0)?;
+    let (id, token, envelope) = (bytes(id, 1)?, bytes(token, 2)?, bytes(envelope, 4)?);
+    let band = band_number(band)
+        .ok_or_else(|| Refused::invalid(format!("reply[{}]", at + 3), "must be a band, 0 to 9, as int or bytes"))?;
+    let mut claim = Claim {
+        id: lossless_text(py, id.as_bytes())?.unbind(),
+        id_bytes: id.clone().unbind(),
+        entry: entry.clone().unbind(),
+        token: token.clone().unbind(),
+        envelope: envelope.clone().unbind(),
+        band,
+        attempt: 0,
+        released: 0,
+        seq: 0,
+        started_ms: 0,
+        task_type: shared.empty.clone().unbind(),
+        max_attempts: 0,
+        timeout_ms: 0,
+        retention_ms: 0,
+        dead_letter: true,
+        error: None,
+        extras: 0..0,
+        payload_start: usize::MAX,
+        tail_start: usize::MAX,
+    };
+    match envelope::parse(envelope.as_bytes()) {
+        Ok(parsed) => {
+            claim.task_type = shared.task_type(parsed.head.task_type);
+            claim.max_attempts = parsed.head.max_attempts;
+            claim.timeout_ms = parsed.head.timeout_ms;
+            claim.retention_ms = parsed.head.retention_ms;
+            claim.dead_letter = parsed.head.dead_letter;
+            claim.extras = parsed.extras;
+            claim.payload_start = parsed.payload_start;
+        }
+        Err(error) => claim.error = Some(PyString::new(py, &error.to_string()).unbind()),
+    }
+    if let Some(live) = parse_live(token.as_bytes()) {
+        claim.attempt = live.attempt;
+        claim.released = live.released;
+        claim.seq = live.seq;
+        claim.started_ms = live.started_ms;
+        claim.tail_start = live.tail_start;
+    } else {
+        claim.error =
+            Some(PyString::new(py, "token: the live value is damaged or not that of a running task").unbind());
+    }
+    Ok(claim)
+}
+
+fn band_number(band: &Bound<'_, PyAny>) -> Option<u8> {
+    let number = match band.cast_exact::<PyBytes>() {
+        Ok(digits) => parse_u64(digits.as_bytes()).and_then(|number| u8::try_from(number).ok()),
+        Err(_) => band.extract().ok(),
+    };
+    number.filter(|number| *number <= envelope::MAX_BAND)
+}
+
+#[pyfunction]
+fn parse_claims(reply: &Bound<'_, PyList>) -> PyResult<TurnReply> {
+    let py = reply.py();
+    let mut items = reply.iter();
+    let count = items.len();
+    let Some(first) = items.next() else {
+        return Err(Refused::invalid("reply", "is empty; the codes of the outcomes are missing").into());
+    };
+    let codes = bytes_item(&first, "reply", 0)?;
+    let late = count == 1 && codes.as_bytes() == b"late";
+    if (count - 1) % ITEMS != 0 {
+        let problem = format!("has {count} items, not 1 + {ITEMS} for each claim");
+        return Err(Refused::invalid("reply", problem).into());
+    }
+    let mut shared = Shared::new(py);
+    let mut claims = Vec::with_capacity(count / ITEMS);
+    let mut at = 1;
+    while let (Some(entry), Some(id), Some(token), Some(band), Some(envelope)) =
+        (items.next(), items.next(), items.next(), items.next(), items.next())
+    {
+        claims.push(Bound::new(
+            py,
+            claim([&entry, &id, &token, &band, &envelope], at, &mut shared)?,
+        )?);
+        at += ITEMS;
+    }
+    Ok(TurnReply {
+        codes: if late {
+            PyBytes::new(py, b"").unbind()
+        } else {
+            codes.clone().unbind()
+        },
+        claims: PyList::new(py, claims)?.unbind(),
+        late,
+    })
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(parse_claims, module)?)?;
+    module.add_class::<Claim>()?;
+    module.add_class::<TurnReply>()
+}

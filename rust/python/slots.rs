@@ -1,0 +1,197 @@
+//! Shared memory for Python: checks child and place before the core touches memory.
+
+use crate::error::CoreError as Refused;
+use crate::slots::{self, Row};
+use crate::wire::parse_entry;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+#[pyclass(frozen, get_all, module = "dtq._core")]
+pub struct SlotRow {
+    place: usize,
+    entry: Py<PyBytes>,
+    queue: u16,
+    band: u8,
+    seq: u64,
+    attempt: u32,
+    started_ns: u64,
+    limit_ns: u64,
+}
+
+#[pyclass(frozen, module = "dtq._core")]
+pub struct Slots {
+    slots: slots::Slots,
+}
+
+impl Slots {
+    fn check_child(&self, child: usize) -> PyResult<()> {
+        if child < self.slots.children() {
+            return Ok(());
+        }
+        Err(PyIndexError::new_err(format!(
+            "child {child} of {}",
+            self.slots.children()
+        )))
+    }
+
+    fn check_place(&self, child: usize, place: usize) -> PyResult<()> {
+        self.check_child(child)?;
+        if place < self.slots.places() {
+            return Ok(());
+        }
+        Err(PyIndexError::new_err(format!(
+            "place {place} of {}",
+            self.slots.places()
+        )))
+    }
+}
+
+#[pymethods]
+impl Slots {
+    #[new]
+    #[pyo3(signature = (fd, children, places, create = false))]
+    fn new(fd: i32, children: usize, places: usize, create: bool) -> PyResult<Self> {
+        Ok(Self {
+            slots: slots::Slots::new(fd, children, places, create)?,
+        })
+    }
+
+    #[staticmethod]
+    fn byte_size(children: usize, places: usize) -> PyResult<usize> {
+        Ok(slots::byte_size(children, places)?)
+    }
+
+    #[getter]
+    fn children(&self) -> usize {
+        self.slots.children()
+    }
+
+    #[getter]
+    fn places(&self) -> usize {
+        self.slots.places()
+    }
+
+    fn set_safe_until(&self, ns: u64) {
+        self.slots.set_safe_until(ns);
+    }
+
+    fn safe_until(&self) -> u64 {
+        self.slots.safe_until()
+    }
+
+    fn offer(&self, child: usize, first_seq: u64, count: u64) -> PyResult<bool> {
+        self.check_child(child)?;
+        Ok(self.slots.offer(child, first_seq, count))
+    }
+
+    fn begin(&self, child: usize, seq: u64) -> PyResult<bool> {
+        self.check_child(child)?;
+        Ok(self.slots.begin(child, seq))
+    }
+
+    fn revoke(&self, child: usize) -> PyResult<(u64, u64)> {
+        self.check_child(child)?;
+        Ok(self.slots.revoke(child))
+    }
+
+    fn watermark(&self, child: usize) -> PyResult<u64> {
+        self.check_child(child)?;
+        Ok(self.slots.watermark(child))
+    }
+
+    fn window(&self, child: usize) -> PyResult<u64> {
+        self.check_child(child)?;
+        Ok(self.slots.window(child))
+    }
+
+    fn reset(&self, child: usize) -> PyResult<()> {
+        self.check_child(child)?;
+        self.slots.reset(child);
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // The fields of a row.
+    fn start(
+        &self,
+        child: usize,
+        place: usize,
+        entry: &[u8],
+        queue: u16,
+        band: u8,
+        seq: u64,
+        attempt: u32,
+        started_ns: u64,
+        limit_ns: u64,
+    ) -> PyResult<()> {
+        self.check_place(child, place)?;
+        let entry =
+            parse_entry(entry).ok_or_else(|| Refused::invalid("entry", "must be a stream entry id, <ms>-<seq>"))?;
+        self.slots.start(
+            child,
+            place,
+            &Row {
+                entry,
+                queue,
+                band,
+                seq,
+                attempt,
+                started_ns,
+                limit_ns,
+            },
+        );
+        Ok(())
+    }
+
+    fn finish(&self, child: usize, place: usize) -> PyResult<()> {
+        self.check_place(child, place)?;
+        self.slots.finish(child, place);
+        Ok(())
+    }
+
+    fn rows(&self, py: Python<'_>, child: usize) -> PyResult<Vec<SlotRow>> {
+        self.check_child(child)?;
+        let rows =
+            (0..self.slots.places()).filter_map(|place| self.slots.read_row(child, place).map(|row| (place, row)));
+        Ok(rows
+            .map(|(place, row)| SlotRow {
+                place,
+                entry: PyBytes::new(py, format!("{}-{}", row.entry.0, row.entry.1).as_bytes()).unbind(),
+                queue: row.queue,
+                band: row.band,
+                seq: row.seq,
+                attempt: row.attempt,
+                started_ns: row.started_ns,
+                limit_ns: row.limit_ns,
+            })
+            .collect())
+    }
+
+    fn set_state(&self, child: usize, state: u64) -> PyResult<()> {
+        self.check_child(child)?;
+        self.slots.set_state(child, state);
+        Ok(())
+    }
+
+    fn state(&self, child: usize) -> PyResult<u64> {
+        self.check_child(child)?;
+        Ok(self.slots.state(child))
+    }
+
+    #[pyo3(signature = (child, count = 1))]
+    fn add_done(&self, child: usize, count: u64) -> PyResult<()> {
+        self.check_child(child)?;
+        self.slots.add_done(child, count);
+        Ok(())
+    }
+
+    fn done(&self, child: usize) -> PyResult<u64> {
+        self.check_child(child)?;
+        Ok(self.slots.done(child))
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Slots>()?;
+    module.add_class::<SlotRow>()
+}

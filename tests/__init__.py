@@ -1,0 +1,1 @@
+"""dtq's tests; what several of them share is imported as `tests.servers`."""
