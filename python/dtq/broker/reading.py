@@ -9,7 +9,7 @@ from dtq.broker.values import QueueCounts
 from dtq.keys import BANDS, GROUP, SHELF
 from dtq.transport import translated
 
-NO_TOTALS = ("running", "retrying", "paused", "shelf", "listeners")
+NO_TOTALS = ("running", "retrying", "bands", "paused", "shelf", "listeners")
 
 
 class Reading(Calls):

@@ -3,6 +3,7 @@
 -- ARGV  5 id
 -- Returns  'cancelled' | 'requested <consumer>' | 'terminal <status code>' | 'unknown'
 --@include prelude
+local listened = is_future(call('HGET', META, 'listeners'))
 --@include events
 --@include record
 --@include entries

@@ -7,27 +7,57 @@
 --       a accepted  e id taken  f queue full  p schedule full  u unique conflict (holder)  i idempotency in progress (holder)
 --       r idempotency key reused  d duplicate of an ended task (holder and status)
 --@include prelude
---@include events
---@include record
---@include entries
---@include finish
 local depth_cap, scheduled_cap, again = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local FIRST = 8
 local n = (#ARGV - FIRST + 1) / 3
 local ids = {}
 for i = 1, n do ids[i] = ARGV[FIRST + 3 * (i - 1)] end
 local have = call('HMGET', LIVE, unpack(ids))
+local facts = call('HMGET', META, 'listeners', 'bands')
+local listeners, bands = facts[1], facts[2] or ''
 local room = depth_cap > 0 and depth_cap - call('HLEN', LIVE) or math.huge
+local codes, details, set, m, accepted, odd = {}, {}, {}, 0, 0, {}
+
+-- The common path: a new id, no options. (Closures below are only made when they are needed, as in turn.lua.)
+for i = 1, n do
+  local at = FIRST + 3 * (i - 1)
+  local band = ARGV[at + 2]
+  if #band > 1 or have[i] or again or listeners then
+    odd[#odd + 1] = i
+  elseif room <= 0 then
+    codes[i] = 'f'
+  else
+    if not find(bands, band, 1, true) then
+      bands = bands .. band
+      call('HSET', META, 'bands', bands)
+    end
+    local entry = call('XADD', KEYS[STREAMS + band], '*', ids[i], ARGV[at + 1])
+    set[m + 1], set[m + 2] = ids[i], 'q:1:0:' .. entry .. ':'
+    m = m + 2
+    room = room - 1
+    accepted = accepted + 1
+    codes[i] = 'a'
+  end
+end
+if m > 0 then call('HSET', LIVE, unpack(set)) end
+if accepted > 0 then call('HINCRBY', META, 'submitted', accepted) end
+if #odd == 0 then return {table.concat(codes)} end
+
+---------------------------------------------------------------- everything else
+--@include events
+--@include record
+--@include entries
+--@include finish
 local scheduled_room = scheduled_cap > 0 and scheduled_cap - call('ZCARD', SCHEDULE) or math.huge
-local codes, details, set, m, accepted, born = {}, {}, {}, 0, 0, {}
+local born = {} -- ids given by users may come twice in one chunk
 
 local function enter(id, envelope, band, tail)
+  use_band(band)
   local entry = call('XADD', KEYS[STREAMS + band], '*', id, envelope)
-  set[m + 1], set[m + 2] = id, 'q:1:0:' .. entry .. ':' .. tail
-  m = m + 2
+  call('HSET', LIVE, id, 'q:1:0:' .. entry .. ':' .. tail)
+  call('HINCRBY', META, 'submitted', 1)
   room = room - 1
-  accepted = accepted + 1
-  if listening() then emit('TASK_QUEUED', id, 1, nil, envelope_type(envelope)) end
+  emit('TASK_QUEUED', id, 1, nil, envelope_type(envelope))
   return 'a'
 end
 -- Is there a task with this id? Answers nil, 'same' (this very envelope: a repeat) or 'other'.
@@ -104,27 +134,16 @@ local function accept(id, envelope, place, live)
   local times = {created = now, started = 0, ended = 0}
   call('SET', RECORD .. id, pack_record(1, state, times, '', 'p:1:0::' .. tail, '{}', envelope, ''))
   call('ZADD', SCHEDULE, integer(due), id)
+  call('HINCRBY', META, 'submitted', 1)
   scheduled_room = scheduled_room - 1
-  accepted = accepted + 1
   return 'a'
 end
 
-for i = 1, n do
+for _, i in ipairs(odd) do
   local at = FIRST + 3 * (i - 1)
-  local place = ARGV[at + 2]
-  if #place == 1 and not have[i] and not again then
-    if room <= 0 then
-      codes[i] = 'f'
-    else
-      codes[i] = enter(ids[i], ARGV[at + 1], place, '')
-    end
-  else
-    local code, detail = accept(ids[i], ARGV[at + 1], place, have[i])
-    codes[i] = code
-    if detail then details[#details + 1] = detail end
-  end
+  local code, detail = accept(ids[i], ARGV[at + 1], ARGV[at + 2], have[i])
+  codes[i] = code
+  if detail then details[#details + 1] = detail end
 end
-if m > 0 then call('HSET', LIVE, unpack(set)) end
-if accepted > 0 then call('HINCRBY', META, 'submitted', accepted) end
 publish()
 return {table.concat(codes), unpack(details)}

@@ -3,6 +3,7 @@
 -- ARGV  5 id  6 entry
 -- Returns  1 ended, 0 when the task does not name that entry any more, or the entry stands after all
 --@include prelude
+local listened = is_future(call('HGET', META, 'listeners'))
 --@include events
 --@include record
 --@include entries

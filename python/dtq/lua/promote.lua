@@ -3,6 +3,7 @@
 -- ARGV  from 5 per task: id, score as read, band, error ('' or why the record cannot be read)
 -- Returns  {promoted, expired, refused}
 --@include prelude
+local listened = is_future(call('HGET', META, 'listeners'))
 --@include events
 --@include record
 --@include entries
@@ -35,6 +36,7 @@ local function promote(id, score, band, failure)
     expired = expired + 1
     return
   end
+  use_band(band)
   local attempt = retrying and record.attempt + 1 or record.attempt
   local entry = call('XADD', KEYS[STREAMS + band], '*', id, record.envelope)
   local tail = state.tail

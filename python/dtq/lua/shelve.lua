@@ -5,6 +5,7 @@
 --       then, for hand_over, the entries that were executing at the death
 -- Returns  {moved, left (1: call again), deleted (1)}
 --@include prelude
+local listened = is_future(call('HGET', META, 'listeners'))
 --@include events
 --@include record
 --@include entries

@@ -12,4 +12,5 @@ local STATUS = {pending = 1, queued = 2, running = 3, retrying = 4, succeeded = 
 local call, sub, find, match = redis.call, string.sub, string.find, string.match
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local function is_future(time) return time and tonumber(time) > now end
 local function integer(number) return string.format('%.0f', number) end
