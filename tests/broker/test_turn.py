@@ -186,6 +186,7 @@ def test_a_lost_group_is_made_anew_and_running_tasks_stay_with_their_owner(broke
     assert broker.consumers(QUEUE)[owner.consumer] == 1
     assert owner.settle(claim) == "d"
     assert state(broker, task) == "5"
+    broker.prepare_queue(QUEUE)
 
 
 def test_a_blocking_read_on_a_lost_group_says_so(broker: Broker) -> None:

@@ -14,7 +14,7 @@ local ids = {}
 for i = 1, n do ids[i] = ARGV[FIRST + 3 * (i - 1)] end
 local have = call('HMGET', LIVE, unpack(ids))
 local facts = call('HMGET', META, 'listeners', 'bands')
-local listeners, bands = facts[1], facts[2] or ''
+local listened, bands = is_future(facts[1]), facts[2] or ''
 local room = depth_cap > 0 and depth_cap - call('HLEN', LIVE) or math.huge
 local codes, details, set, m, accepted, odd = {}, {}, {}, 0, 0, {}
 
@@ -22,7 +22,7 @@ local codes, details, set, m, accepted, odd = {}, {}, {}, 0, 0, {}
 for i = 1, n do
   local at = FIRST + 3 * (i - 1)
   local band = ARGV[at + 2]
-  if #band > 1 or have[i] or again or listeners then
+  if #band > 1 or have[i] or again or listened then
     odd[#odd + 1] = i
   elseif room <= 0 then
     codes[i] = 'f'

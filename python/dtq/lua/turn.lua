@@ -17,7 +17,7 @@ local HELD = ADOPTED + 3 * adopted
 local last = call('HGET', SENDS, me)
 if last and tonumber(last) >= send then return {'late'} end
 local facts = call('HMGET', META, 'paused', 'shelf', 'listeners', 'bands')
-local paused, shelf, listeners, bands = facts[1], facts[2] or '', facts[3], facts[4] or ''
+local paused, shelf, listened, bands = facts[1], facts[2] or '', is_future(facts[3]), facts[4] or ''
 
 -- The file is in two halves, and the functions of the second one are only made when it is reached: making closures
 -- costs a call as much as all its commands (measured: 20 of 35 us). The first half does what nearly every turn is.
@@ -29,7 +29,7 @@ if outcomes > 0 then
   for i = 1, outcomes do
     local token = ARGV[OUTCOMES + 4 * i - 3]
     -- plain: a success whose live value is still the very one claimed, with an empty tail
-    if states[i] == token and not listeners and sub(token, -1) == ':'
+    if states[i] == token and not listened and sub(token, -1) == ':'
       and sub(ARGV[OUTCOMES + 4 * i - 2], 1, 1) == 'S' then
       plain[#plain + 1] = i
       code[i] = 'd'
@@ -96,7 +96,7 @@ local function claim_stream(band)
   local infix, suffix = ':' .. me .. ':', ':' .. integer(now) .. ':'
   for i = 1, #entries do
     local value, entry, fields = values[i], entries[i][1], entries[i][2]
-    if value == 'q:1:0:' .. entry .. ':' and #fields == 2 and not listeners and not done
+    if value == 'q:1:0:' .. entry .. ':' and #fields == 2 and not listened and not done
       and (got == 0 or room >= #fields[2]) then
       local envelope = fields[2]
       local running = 'r:1:0:' .. entry .. infix .. integer(seq) .. suffix
@@ -150,7 +150,13 @@ local function with_history(id, tail, record)
   local own = read_record(record)
   return sub(record, 1, 6) .. sub(old.raw, 7, 14) .. sub(record, 15, own.history_at - 1) .. old.history .. own.history
 end
+-- Only for events; before the entry is deleted.
+local function type_of_entry(band, entry)
+  local fields = entry_fields(band, entry)
+  return fields and envelope_type(fields[2])
+end
 local function settle_retrying(id, state, band, record, delay)
+  local task_type = listened and type_of_entry(band, state.entry)
   record = with_history(id, state.tail, record)
   call('SET', RECORD .. id, record)
   call('ZADD', SCHEDULE, integer(now + delay), id)
@@ -159,7 +165,7 @@ local function settle_retrying(id, state, band, record, delay)
   call('HINCRBY', META, 'retried', 1)
   call('HINCRBY', META, 'retrying', 1)
   acknowledge(band, state.entry)
-  emit('TASK_RETRY_SCHEDULED', id, state.attempt, worker_of(me))
+  emit('TASK_RETRY_SCHEDULED', id, state.attempt, worker_of(me), task_type)
 end
 local function settle_released(id, state, band, record)
   local tail = remember_attempt(id, state, read_record(record).history)
@@ -167,11 +173,7 @@ local function settle_released(id, state, band, record)
   call('HINCRBY', META, 'running', -1)
   call('HINCRBY', META, 'released', 1)
   shelve(band, state.entry, true)
-  emit('TASK_RELEASED', id, state.attempt, worker_of(me))
-end
-local function type_of_entry(band, entry)
-  local fields = entry_fields(band, entry)
-  return fields and envelope_type(fields[2])
+  emit('TASK_RELEASED', id, state.attempt, worker_of(me), listened and type_of_entry(band, state.entry))
 end
 local ENDS = {S = 'succeeded', F = 'failed', D = 'dead_lettered', C = 'cancelled'}
 local function settle_one(id, value, letter, band, amount, record)
@@ -196,7 +198,7 @@ local function settle_one(id, value, letter, band, amount, record)
   return 'd'
 end
 
--- Every fence is checked before the first of these writes.
+-- Every fence of these is checked before the first of their writes.
 for k = 1, #other do
   local i = other[k]
   local at = OUTCOMES + 4 * (i - 1)
