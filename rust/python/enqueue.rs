@@ -207,6 +207,10 @@ impl Chunk {
             let problem = format!("{} ids for {} payloads; give one each", ids.len(), payloads.len());
             return Err(Refused::invalid("ids", problem).into());
         }
+        // Before anything is appended: a wrong id is a mistake of the caller, not one bad item.
+        if let Some(index) = ids.iter().position(|id| !id.is_instance_of::<PyString>()) {
+            return Err(Refused::invalid(format!("ids[{index}]"), "must be a str").into());
+        }
         let mut refused = Vec::new();
         for (index, (id, payload)) in ids.iter().zip(payloads.iter()).enumerate() {
             let id = id

@@ -203,8 +203,11 @@ impl Encoder<'_> {
 }
 
 fn key_string<'a, 'py>(key: &'a Bound<'py, PyAny>) -> Result<&'a Bound<'py, PyString>, Box<Refusal>> {
+    if let Some(string) = exact(key) {
+        return Ok(string);
+    }
     match key.cast::<PyString>() {
-        Ok(string) if string.is_exact_instance_of::<PyString>() || !is_enum(key) => Ok(string),
+        Ok(string) if !is_enum(key) => Ok(string),
         Ok(_) => Err(Refusal::new(format!(
             "a key is the enum {}; use its .value",
             type_name(key)

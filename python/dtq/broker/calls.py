@@ -133,7 +133,7 @@ class Calls:
         import redis
 
         try:
-            return str(client.config_get("maxmemory-policy").get(b"maxmemory-policy", b"").decode())
+            return str(client.config_get("maxmemory-policy").get("maxmemory-policy", ""))
         except redis.ResponseError:
             return ""  # CONFIG is forbidden here (managed services): the worker warns once
 

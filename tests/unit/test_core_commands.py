@@ -1,0 +1,88 @@
+"""dtq._core: commands in wire form, and the chunk of an enqueue call."""
+
+from typing import Any
+
+import hiredis
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.connection import Connection
+
+from dtq import _core
+
+arguments = st.binary() | st.text(st.characters(exclude_categories=["Cs"])) | st.integers(-(2**63), 2**64)
+HEAD = _core.EnvelopeHead("mail.send", 5, 5, 60_000, 86_400_000)
+
+
+def parse(command: bytes) -> list[bytes]:
+    """The arguments of a command, read by hiredis."""
+    reader = hiredis.Reader()
+    reader.feed(command)
+    arguments: list[bytes] = reader.gets()
+    assert reader.gets() is False, "one command, nothing after it"
+    return arguments
+
+
+@given(st.lists(arguments, max_size=8))
+def test_a_command_is_what_redis_py_sends(args: list[bytes | str | int]) -> None:
+    packed = _core.pack_command([b"EVALSHA", *args])
+    assert packed == b"".join(Connection().pack_command("EVALSHA", *args))  # type: ignore[no-untyped-call]
+    assert packed == b"*%d\r\n" % (1 + len(args)) + _core.pack_args(["EVALSHA", *args])
+
+
+@pytest.mark.parametrize("wrong", [1.5, None, True, [], "\ud800", 2**128])
+def test_other_arguments_are_refused(wrong: Any) -> None:
+    with pytest.raises(_core.CoreError) as caught:
+        _core.pack_command(["GET", wrong])
+    assert caught.value.field == "args[1]"
+
+
+def test_a_chunk_packs_id_envelope_and_place_of_each_task() -> None:
+    chunk = _core.Chunk()
+    assert (len(chunk), chunk.byte_size, chunk.ids) == (0, 0, [])
+    chunk.add("one", b"envelope", b"5")
+    chunk.add_payload("two", HEAD, {"a": 1}, 100, b"5b7;")
+    assert chunk.extend(["three"], HEAD, [{"b": 2}], 100, b"0") == []
+    assert (len(chunk), chunk.ids) == (3, ["one", "two", "three"])
+    prefix = _core.pack_args(["EVALSHA", "sha", 1, "key"])
+    packed = chunk.pack(prefix, 4)
+    assert len(packed) == len(b"*13\r\n") + len(prefix) + chunk.byte_size
+    assert parse(packed) == [
+        *(b"EVALSHA", b"sha", b"1", b"key"),
+        *(b"one", b"envelope", b"5"),
+        *(b"two", HEAD.encode({"a": 1}, 100), b"5b7;"),
+        *(b"three", HEAD.encode({"b": 2}, 100), b"0"),
+    ]
+
+
+@given(st.lists(st.one_of(st.dictionaries(st.text(), st.integers() | st.floats() | st.text()), st.integers())))
+def test_bad_payloads_are_left_out_and_reported(payloads: list[Any]) -> None:
+    chunk = _core.Chunk()
+    ids = _core.new_ids(1, bytes(10 * len(payloads)), len(payloads))
+    refused = dict(chunk.extend(ids, HEAD, payloads, 60, b"5"))
+    accepted = [index for index in range(len(payloads)) if index not in refused]
+    assert chunk.ids == [ids[index] for index in accepted]
+    envelopes = parse(chunk.pack(b"", 0))[1::3] if accepted else []
+    assert [orjson.loads(_core.parse_envelope(envelope).payload) for envelope in envelopes] == [
+        payloads[index] for index in accepted
+    ]
+    for index, error in refused.items():
+        with pytest.raises(_core.CoreError) as caught:
+            HEAD.encode(payloads[index], 60)
+        assert (str(error), error.kind) == (str(caught.value), caught.value.kind)
+
+
+def test_a_refused_task_leaves_the_chunk_unchanged() -> None:
+    chunk = _core.Chunk()
+    chunk.add("one", b"envelope", b"5")
+    before = chunk.pack(b"", 0)
+    with pytest.raises(_core.CoreError):
+        chunk.add_payload("two", HEAD, {"a": {1, 2}}, 100, b"5")
+    with pytest.raises(_core.CoreError, match=r"^id: "):
+        chunk.add("\ud800", b"", b"")
+    with pytest.raises(_core.CoreError, match=r"^ids: 1 ids for 2 payloads"):
+        chunk.extend(["two"], HEAD, [{}, {}], 100, b"5")
+    with pytest.raises(_core.CoreError, match=r"^ids\[1\]: "):
+        chunk.extend(["two", 3], HEAD, [{}, {}], 100, b"5")  # type: ignore[list-item]
+    assert chunk.pack(b"", 0) == before

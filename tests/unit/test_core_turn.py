@@ -1,0 +1,269 @@
+"""dtq._core: claims of a turn's reply, outcomes on their way back, and due tasks."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.test_core_commands import parse
+
+from dtq import _core
+
+TASK_ID = _core.new_ids(1_700_000_000_000, bytes(10), 1)[0]
+ENTRY = b"1700000000123-4"
+
+
+def envelope(retention_ms: int = 1000, band: int = 5) -> bytes:
+    return _core.EnvelopeHead("mail.send", band, 3, 60_000, retention_ms, False, b'{"headers":{}}').encode({"a": 1}, 99)
+
+
+def reply_of(
+    tail: bytes = b"", attempt: int = 1, body: bytes | None = None, task_id: bytes = TASK_ID.encode(), band: Any = 5
+) -> list[Any]:
+    token = b"r:%d:0:%s:host-abcdefgh.1.2:7:1700000000200:%s" % (attempt, ENTRY, tail)
+    return [ENTRY, task_id, token, band, envelope() if body is None else body]
+
+
+def claim_of(*args: Any, **options: Any) -> _core.Claim:
+    return _core.parse_claims([b"", *reply_of(*args, **options)]).claims[0]
+
+
+# --- claims ---
+
+
+def test_a_claim_tells_what_the_reply_and_the_envelope_say() -> None:
+    reply = [b"dsg", *reply_of(b"x9;d1700000009999;s;h;i%3B;c", attempt=2), *reply_of(band=b"0")]
+    turn = _core.parse_claims(reply)
+    assert (turn.codes, turn.late, len(turn.claims)) == (b"dsg", False, 2)
+    claim, other = turn.claims
+    assert (claim.id, claim.entry, claim.token, claim.envelope) == (TASK_ID, ENTRY, reply[3], reply[5])
+    assert (claim.attempt, claim.released, claim.seq, claim.started_ms) == (2, 0, 7, 1_700_000_000_200)
+    assert (claim.task_type, claim.band, claim.max_attempts, claim.timeout_ms) == ("mail.send", 5, 3, 60_000)
+    assert (claim.retention_ms, claim.dead_letter, claim.extras) == (1000, False, b'{"headers":{}}')
+    assert (claim.payload, claim.error) == (b'{"a":1}', None)
+    assert (claim.tail, claim.deadline_ms) == (b"x9;d1700000009999;s;h;i%3B;c", 1_700_000_009_999)
+    assert (claim.history, claim.solo, claim.cancel_requested) == (True, True, True)
+    assert (other.tail, other.deadline_ms, other.band) == (b"", 0, 0)
+    assert (other.history, other.solo, other.cancel_requested) == (False, False, False)
+    assert repr(claim) == f"<Claim {TASK_ID} mail.send attempt 2>"
+
+
+def test_a_late_send_is_told() -> None:
+    turn = _core.parse_claims([b"late"])
+    assert (turn.late, turn.codes, turn.claims) == (True, b"", [])
+    assert not _core.parse_claims([b""]).late
+
+
+@pytest.mark.parametrize("body", [b"", b"\x09", b"\x01\x05", envelope()[:-20]])
+def test_a_damaged_envelope_is_an_error_of_its_claim_only(body: bytes) -> None:
+    damaged, good = _core.parse_claims([b"", *reply_of(body=body), *reply_of()]).claims
+    assert damaged.error is not None
+    assert damaged.error.startswith("envelope.")
+    assert (damaged.id, damaged.attempt, damaged.seq, damaged.envelope) == (TASK_ID, 1, 7, body)
+    assert (damaged.task_type, damaged.payload, damaged.extras, damaged.max_attempts) == ("", b"", b"", 0)
+    assert good.error is None
+
+
+def test_an_id_that_is_no_utf8_is_sent_back_as_it_came() -> None:
+    claim = claim_of(task_id=b"a\xff")
+    assert claim.id == "a\udcff"
+    outcomes = _core.Outcomes("w")
+    outcomes.succeed(claim, None, 1, 10)
+    assert b"\r\na\xff\r\n" in outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, False, [], [])
+
+
+reply_items = st.binary(max_size=60) | st.integers() | st.none() | st.text(max_size=5)
+
+
+@given(st.lists(reply_items, max_size=11))
+def test_a_reply_of_another_shape_is_refused(reply: list[object]) -> None:
+    try:
+        turn = _core.parse_claims(reply)
+    except _core.CoreError as error:
+        assert error.field.startswith("reply")  # noqa: PT017 (either outcome is right)
+    else:
+        assert turn.late or len(turn.claims) * 5 + 1 == len(reply)
+
+
+@given(*[st.binary(max_size=80)] * 4, st.integers(0, 9))
+def test_hostile_bytes_make_a_claim_with_an_error(
+    entry: bytes, task_id: bytes, token: bytes, body: bytes, band: int
+) -> None:
+    claim = _core.parse_claims([b"", entry, task_id, token, band, body]).claims[0]
+    facts = [getattr(claim, name) for name in dir(claim) if not name.startswith("_")]
+    assert facts
+    repr(claim).encode(errors="replace")
+    outcomes = _core.Outcomes("w")
+    outcomes.settle(claim, "D", 1, 0, b"{}")
+    outcomes.succeed(claim, {}, 1, 100)
+    assert len(parse(outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, False, [], []))) == 9 + 8
+
+
+@given(st.binary(max_size=30))
+def test_any_tail_can_be_asked(tail: bytes) -> None:
+    claim = claim_of(tail)
+    assert claim.tail == tail
+    assert claim.history == (b"h" in tail.split(b";"))
+    assert claim.cancel_requested == (tail.split(b";")[-1] == b"c")
+    assert claim.deadline_ms >= 0
+
+
+# --- outcomes ---
+
+
+def outcomes_of(turn: bytes) -> list[list[bytes]]:
+    """[id, token, head, record] of each outcome of a turn without a prefix."""
+    args = parse(turn)
+    count = int(args[6])
+    return [args[9 + 4 * index : 13 + 4 * index] for index in range(count)]
+
+
+def packed(outcomes: _core.Outcomes) -> list[list[bytes]]:
+    return outcomes_of(outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, False, [], []))
+
+
+def test_the_arguments_of_a_turn_stand_in_order() -> None:
+    outcomes = _core.Outcomes("w")
+    outcomes.settle(claim_of(), "C", 5, 0, b"{}")
+    prefix = _core.pack_args(["EVALSHA", "sha"])
+    turn = outcomes.pack_turn(prefix, 2, "w.1.2", 3, 4, 5, 6, True, [(7, b"8-0", b"nine")], [b"10-0", b"11-0"])
+    args = parse(turn)
+    assert args[:11] == [b"EVALSHA", b"sha", b"w.1.2", b"3", b"4", b"5", b"6", b"1", b"1", b"1", b"2"]
+    assert args[15:] == [b"7", b"8-0", b"nine", b"10-0", b"11-0"]
+
+
+def test_a_success_makes_a_record_with_the_result() -> None:
+    outcomes = _core.Outcomes('w"1')
+    claim = claim_of(attempt=2)
+    outcomes.succeed(claim, {"ok": (1, 2)}, 1_700_000_000_900, 100)
+    assert (len(outcomes), outcomes.ids) == (1, [TASK_ID])
+    [[task_id, token, head, record]] = packed(outcomes)
+    assert (task_id.decode(), token, head) == (TASK_ID, claim.token, b"S51000")
+    parsed = _core.parse_record(record)
+    assert (parsed.status, parsed.attempt, parsed.released) == (5, 2, 0)
+    assert (parsed.created_ms, parsed.started_ms, parsed.ended_ms) == (
+        *(1_700_000_000_000, 1_700_000_000_200, 1_700_000_000_900),
+    )
+    assert orjson.loads(parsed.detail) == {"worker_id": 'w"1', "result": {"ok": [1, 2]}}
+    assert (parsed.token, parsed.envelope, parsed.history, parsed.place) == (claim.token, claim.envelope, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "tail", "head", "has_record"),
+    [
+        (0, b"", b"S50", False),
+        (0, b"d5;", b"S50", False),
+        (0, b"h;", b"S50", True),
+        (_core.FOREVER_MS, b"", b"S5-1", True),
+        (7, b"", b"S57", True),
+    ],
+)
+def test_retention_decides_about_the_record(retention_ms: int, tail: bytes, head: bytes, has_record: bool) -> None:
+    outcomes = _core.Outcomes("w")
+    outcomes.succeed(claim_of(tail, body=envelope(retention_ms)), None, 1, 100)
+    [[_, _, found, record]] = packed(outcomes)
+    assert (found, bool(record)) == (head, has_record)
+
+
+@pytest.mark.parametrize("retention_ms", [0, 1000])
+def test_a_result_is_checked_whatever_the_retention(retention_ms: int) -> None:
+    outcomes = _core.Outcomes("w")
+    claim = claim_of(body=envelope(retention_ms))
+    outcomes.succeed(claim, None, 1, 100)
+    before = packed(outcomes)
+    with pytest.raises(_core.CoreError, match=r"^result\.a: set is not JSON"):
+        outcomes.succeed(claim, {"a": set()}, 1, 100)
+    with pytest.raises(_core.CoreError) as caught:
+        outcomes.succeed(claim, "x" * 99, 1, 100)
+    assert caught.value.kind == "too_large"
+    assert packed(outcomes) == before
+    outcomes.succeed(claim, "x" * 98, 1, 100)
+    assert len(outcomes) == 2
+
+
+@pytest.mark.parametrize(
+    ("letter", "amount_ms", "head", "status"),
+    [("R", 1500, b"R51500", 4), ("F", 9, b"F50", 6), ("D", 0, b"D50", 7), ("C", 0, b"C50", 8), ("L", 0, b"L50", 0)],
+)
+def test_other_ends_carry_detail_and_history(letter: Any, amount_ms: int, head: bytes, status: int) -> None:
+    outcomes = _core.Outcomes("w")
+    outcomes.settle(claim_of(), letter, 5, amount_ms, b'{"cause":"error"}', b'{"attempt":1}\n')
+    [[_, _, found, record]] = packed(outcomes)
+    parsed = _core.parse_record(record)
+    assert (found, parsed.status, parsed.detail, parsed.history) == (
+        *(head, status, b'{"cause":"error"}', b'{"attempt":1}\n'),
+    )
+
+
+def test_wrong_letters_and_amounts_are_refused() -> None:
+    outcomes = _core.Outcomes("w")
+    with pytest.raises(_core.CoreError, match="letter: must be one of R, F, D, C, L"):
+        outcomes.settle(claim_of(), "S", 1, 0, b"")  # type: ignore[arg-type]
+    with pytest.raises(_core.CoreError, match="amount_ms: must not be negative"):
+        outcomes.settle(claim_of(), "R", 1, -1, b"")
+    assert len(outcomes) == 0
+
+
+@pytest.mark.parametrize(("task_id", "attempt", "created_ms"), [("mine", 1, 1_700_000_000_123), ("mine", 2, 0)])
+def test_the_creation_time_of_a_given_id_is_that_of_the_first_entry(
+    task_id: str, attempt: int, created_ms: int
+) -> None:
+    outcomes = _core.Outcomes("w")
+    outcomes.succeed(claim_of(attempt=attempt, task_id=task_id.encode()), None, 1, 100)
+    assert _core.parse_record(packed(outcomes)[0][3]).created_ms == created_ms
+
+
+@given(st.integers(0, 6), st.integers(0, 8))
+def test_the_oldest_outcomes_are_forgotten(count: int, forgotten: int) -> None:
+    outcomes = _core.Outcomes("w")
+    for index in range(count):
+        outcomes.succeed(claim_of(task_id=b"id%d" % index), None, 1, 100)
+    outcomes.clear(forgotten)
+    assert outcomes.ids == [f"id{index}" for index in range(forgotten, count)]
+    assert [task_id.decode() for task_id, *_ in packed(outcomes)] == outcomes.ids
+    outcomes.clear()
+    assert (len(outcomes), outcomes.byte_size, outcomes.ids) == (0, 0, [])
+
+
+# --- due tasks ---
+
+
+def record(status: int = 4, body: bytes | None = None) -> bytes:
+    return _core.encode_record(status, 1, 0, 1, 2, 3, b"", b"{}", envelope(band=7) if body is None else body)
+
+
+def test_due_tasks_become_a_promote_call() -> None:
+    reply: list[object] = [b"one", b"1700000000000", record(), b"two", 1.7e12, record(1), b"three", 12, None]
+    due = _core.parse_due([*reply, b"four", b"1.7e+12", False, b"five", b"5", record(body=b"\x07")])
+    told = [(task.id, task.score, task.band, task.status) for task in due]
+    assert told[:2] == [("one", 1_700_000_000_000, 7, 4), ("two", 1_700_000_000_000, 7, 1)]
+    assert told[2:] == [("three", 12, 0, 0), ("four", 1_700_000_000_000, 0, 0), ("five", 5, 0, 0)]
+    assert [task.error is None for task in due] == [True, True, False, False, False]
+    assert "unknown envelope version 7" in (due[4].error or "")
+    args = parse(_core.encode_promote(due, _core.pack_args(["X"]), 1))
+    assert args[:5] == [b"X", b"one", b"1700000000000", b"7", b""]
+    assert args[9:13] == [b"three", b"12", b"0", (due[2].error or "").encode()]
+
+
+@given(st.lists(st.binary(max_size=60) | st.integers() | st.floats() | st.none() | st.booleans(), max_size=9))
+def test_a_due_batch_of_anything_is_refused_or_read(reply: list[object]) -> None:
+    try:
+        due = _core.parse_due(reply)
+    except _core.CoreError as error:
+        assert error.field.startswith("reply")  # noqa: PT017 (either outcome is right)
+    else:
+        assert len(due) * 3 == len(reply)
+        assert len(parse(_core.encode_promote(due, b"$1\r\nX\r\n", 1))) == 1 + 4 * len(due)
+
+
+@given(st.binary(max_size=120))
+def test_a_damaged_record_is_an_error_of_its_task_only(data: bytes) -> None:
+    damaged, good = _core.parse_due([b"a", b"1", b"\x01\x04" + data, b"b", b"2", record()])
+    assert (damaged.error is not None and damaged.band == 0) or damaged.status == 4
+    assert good.error is None
+
+
+def test_what_is_no_due_task_is_refused() -> None:
+    with pytest.raises(_core.CoreError, match=r"^due\[0\]: "):
+        _core.encode_promote([1], b"", 0)  # type: ignore[list-item]
