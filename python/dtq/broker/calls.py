@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from dtq._core import pack_command
 from dtq.broker.values import ServerInfo
+from dtq.clock import SYSTEM
 from dtq.errors import UnsupportedServer
 from dtq.keys import BANDS, GROUP, LAYOUT, Keys
 from dtq.scripts import QueueCall, Script, script
@@ -113,7 +113,7 @@ class Calls:
                 seconds, microseconds = client.time()
             finally:
                 client.close()
-        skew = int(seconds) * 1000 + int(microseconds) // 1000 - time.time_ns() // 1_000_000
+        skew = int(seconds) * 1000 + int(microseconds) // 1000 - SYSTEM.now_ms()
         name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
         version = str(info.get("valkey_version") if name == "valkey" else info.get("redis_version", "0"))
         place = self.transport.place()

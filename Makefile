@@ -1,0 +1,48 @@
+# `make` lists the targets. Each prepares what it needs: .ci/prepare costs nothing when .venv is up to date.
+
+# What `make demo` passes on, e.g. make demo ARGS="--children 2"; `make test` hands it to pytest.
+ARGS ?=
+
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check bench wheel clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' | while IFS='|' read -r name text; do \
+		printf '  make %-7s %s\n' "$$name" "$$text"; done
+
+build: ## set .venv up and build the extension, where anything changed
+	@.ci/prepare
+
+demo: build ## process a real batch: the standard library, file by file
+	@$(BIN)/dtq demo $(ARGS)
+
+test: build ## the whole test suite (ARGS= goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: build ## every gate: formatters, linters, types, stubs, cargo test, test suite
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --all-targets --features python -- -D warnings
+	$(BIN)/mypy
+	$(BIN)/pyright
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest dtq._core
+	cargo test --locked --quiet
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: build ## the benchmarks; one JSON per run in bench/results
+	@mkdir -p bench/results
+	$(BIN)/python -m pytest bench --benchmark-only --benchmark-json=bench/results/core.json
+	$(BIN)/python bench/throughput.py --json >bench/results/throughput.json && cat bench/results/throughput.json
+	$(BIN)/python bench/latency.py --json >bench/results/latency.json && cat bench/results/latency.json
+
+wheel: build ## the wheel for this platform, in target/wheels
+	$(BIN)/maturin build --release --locked
+
+clean: ## remove everything that make made
+	rm -rf .venv target bench/results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -f python/dtq/_core*.so
+	find python tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

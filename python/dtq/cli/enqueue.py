@@ -1,0 +1,75 @@
+"""`dtq enqueue`: send one task by its type, without its code."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
+from dtq.cli.exit_codes import DONE
+from dtq.cli.output import print_json, print_line
+from dtq.cli.payload import read_payload
+
+
+def enqueue(
+    task_type: Annotated[str, typer.Argument(help="Name under which the handler is registered.", metavar="TASK_TYPE")],
+    payload: Annotated[
+        str, typer.Option(help="Arguments as a JSON object; - reads standard input.", metavar="JSON")
+    ] = "{}",
+    queue: Annotated[str | None, typer.Option(help="Queue; default DTQ_QUEUE, else default.")] = None,
+    priority: Annotated[int | None, typer.Option(help="0 (lowest) to 9 (highest).")] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds to wait before it may run.")] = None,
+    run_at: Annotated[
+        str | None, typer.Option(help="Time before which it does not run: ISO 8601 with an offset.", metavar="TIME")
+    ] = None,
+    ttl: Annotated[float | None, typer.Option(help="Seconds within which it must start.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that one attempt may take.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="Time after which no attempt starts: ISO 8601 with an offset.", metavar="TIME")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="How often it is tried.")] = None,
+    retention: Annotated[float | None, typer.Option(help="Seconds that its record is kept after it ended.")] = None,
+    task_id: Annotated[str | None, typer.Option(help="Id of your own, refused when it exists.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="The same key answers with the first task.")] = None,
+    redis_url: RedisUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Send one task and print its id.
+
+    Exit codes: 0 accepted, 2 the task is not valid, 3 Redis unavailable, 5 refused (id exists, queue full, key in use).
+    """
+    use_redis_url(redis_url)
+    arguments = read_payload(payload)
+    given: dict[str, Any] = {
+        "queue": queue,
+        "priority": priority,
+        "delay": delay,
+        "run_at": _time("run_at", run_at),
+        "ttl": ttl,
+        "timeout": timeout,
+        "deadline": _time("deadline", deadline),
+        "max_attempts": max_attempts,
+        "retention": retention,
+        "task_id": task_id,
+        "idempotency_key": idempotency_key,
+    }
+    with producer() as app:
+        handle = app.enqueue(
+            task_type, arguments, **{name: value for name, value in given.items() if value is not None}
+        )
+    if as_json:
+        print_json({"id": handle.id, "queue": handle.queue})
+    else:
+        print_line(handle.id)
+    return DONE
+
+
+def _time(name: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name}: {text!r} is no time; write it like 2030-12-31T23:59:00+00:00") from None

@@ -1,0 +1,95 @@
+"""The command line as a whole: its commands, and how errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from dtq.cli import demo, doctor, enqueue, status, task, worker
+from dtq.cli.connection import RedisUrl, use_redis_url
+from dtq.cli.exit_codes import CODES_HELP, DONE, FAILED, INTERRUPTED, USAGE, code_of
+from dtq.cli.output import print_error
+
+program = typer.Typer(
+    name="dtq",
+    help=f"dtq: a distributed task queue for Python on Redis Streams.\n\n{CODES_HELP}",
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"dtq {version('dtq')}")
+        raise typer.Exit
+
+
+@program.callback()
+def _common(
+    context: typer.Context,
+    redis_url: RedisUrl = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    context.obj = redis_url
+    use_redis_url(redis_url)
+
+
+program.command("demo")(demo.demo)
+program.command("worker")(worker.worker)
+program.command("enqueue")(enqueue.enqueue)
+program.add_typer(task.commands, name="task")
+program.command("status")(status.status)
+program.command("doctor")(doctor.doctor)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; every error is one line on stderr and an exit code, never a traceback."""
+    command = typer.main.get_command(program)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        answer: object = command.main(words or ["--help"], prog_name="dtq", standalone_mode=False)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return FAILED
+    except Exception as error:
+        return _report(error)
+    return answer if isinstance(answer, int) else DONE
+
+
+def _report(error: Exception) -> int:
+    """Print the line for an error and return its exit code."""
+    usage = getattr(error, "format_message", None)
+    if callable(usage):  # what Typer raises for wrong arguments; its class has moved between versions
+        print_error(f"{str(usage()).rstrip(chr(46))} (see `dtq --help`)")
+        return USAGE
+    if isinstance(error, typer.Abort):
+        print_error("interrupted")
+        return INTERRUPTED
+    code = code_of(error)
+    from dtq.errors import DtqError, StoreError
+
+    if isinstance(error, (DtqError, ValueError)):
+        # That no server was found is told with what to install, a line each.
+        print_error(str(error), keep_lines=isinstance(error, StoreError))
+    else:
+        print_error(f"{type(error).__name__}: {error}")
+    return code
+
+
+def _forget_stdout() -> None:
+    """The reader of a pipe has left: keep the interpreter from complaining about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,53 @@
+"""`dtq worker`: run the handlers of an application."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dtq.cli.connection import RedisUrl
+
+
+def worker(
+    context: typer.Context,
+    application: Annotated[str, typer.Argument(help="Where the App is.", metavar="MODULE:APP")],
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queues",
+            "-q",
+            help="Queues to work on, in order; repeat or separate by commas. Default: those of its tasks.",
+        ),
+    ] = None,
+    children: Annotated[int | None, typer.Option(help="Processes that run handlers; default one per CPU.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Async handlers that one process runs at a time.")] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is queued, running or retrying.")] = False,
+    max_tasks_per_child: Annotated[int | None, typer.Option(help="Replace a process after so many tasks.")] = None,
+    shutdown_grace: Annotated[float | None, typer.Option(help="Seconds that handlers may go on after SIGTERM.")] = None,
+    preload: Annotated[bool, typer.Option(help="Import the application once, before the processes are forked.")] = True,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Run tasks until SIGTERM or Ctrl-C, which let handlers finish; a second one ends them at once.
+
+    Exit codes: 0 a clean stop, 1 its processes cannot run, 2 application or setting wrong, 3 Redis unavailable,
+    6 the grace was exceeded and running tasks were given back, 130 or 143 stopped at once by a second signal.
+    """
+    overrides = {
+        "redis_url": redis_url or context.obj,  # an option wins over what the application says itself
+        "concurrency": concurrency,
+        "max_tasks_per_child": max_tasks_per_child,
+        "shutdown_grace_s": shutdown_grace,
+    }
+    named = [name.strip() for part in queues or [] for name in part.split(",") if name.strip()]
+
+    from dtq.worker import run_worker
+
+    return run_worker(
+        application,
+        overrides={name: value for name, value in overrides.items() if value is not None},
+        queues=named or None,
+        children=children,
+        burst=burst,
+        preload=preload,
+    )

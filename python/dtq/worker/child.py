@@ -1,0 +1,417 @@
+"""The loop of one child: take a turn, run what it brought, settle it with the next one, wait when there is nothing.
+
+Sync handlers run here, in the main thread, so that a signal can interrupt them; async handlers in the loop of
+`AsyncRunner`. The supervisor watches through the slots and speaks through the channel, followed by SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from dtq._core import Claim, CoreError, Slots
+from dtq.broker import Broker
+from dtq.clock import SYSTEM
+from dtq.errors import BrokerUnavailable, TaskCancelled, TaskReleased, TaskTimeout
+from dtq.executor import INTERRUPTIONS, Executor, Route
+from dtq.models import Outcome
+from dtq.registry import Registry
+from dtq.settings import Settings
+from dtq.worker.async_runner import AsyncRunner, Attempt
+from dtq.worker.channel import Channel, ChannelClosed
+from dtq.worker.journal import LOGGER
+from dtq.worker.pace import Pace
+from dtq.worker.turns import Adopted, Turns
+from dtq.worker.waiter import ReadEntry, Waiter
+
+_SLOW_NS = 1_000_000
+"""Before a handler that takes longer than this, outcomes that wait are settled."""
+_OLD_NS = 5_000_000
+"""No outcome waits longer than this for its settle, if handlers are quick."""
+
+INTERRUPTION_KINDS: dict[str, type[BaseException]] = {
+    "timeout": TaskTimeout, "cancelled": TaskCancelled, "released": TaskReleased
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a child is. `number` is its place in the slots; `consumer` is never used twice."""
+
+    worker_id: str
+    number: int
+    incarnation: int
+
+    @property
+    def consumer(self) -> str:
+        return f"{self.worker_id}.{self.number}.{self.incarnation}"
+
+
+class Child:
+    """One consumer. `run` returns why it left."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        queues: Sequence[str],
+        registry: Registry,
+        settings: Settings,
+        slots: Slots,
+        channel: Channel,
+        broker: Broker,
+    ) -> None:
+        self._number = identity.number
+        self._queues = tuple(queues)
+        self._settings = settings
+        self._slots = slots
+        self._channel = channel
+        self._executor = Executor(registry, settings, identity.worker_id)
+        self._turns = Turns(broker, identity.consumer, identity.worker_id, queues)
+        self._waiter = Waiter(broker, identity.consumer, queues, channel)
+        self._runner = AsyncRunner(
+            self._executor, slots, identity.number, settings.concurrency, self._async_ended
+        )
+        kinds = {route.is_async for route in self._executor.routes.values()}
+        self._has_async, self._mixed = True in kinds, len(kinds) == 2
+        self._pace = Pace(settings.claim_budget_s, settings.claim_max)
+        self._batches: deque[tuple[int, deque[Claim]]] = deque()
+        self._in_flight: dict[int, Attempt] = {}
+        self._adopts: dict[int, list[Adopted]] = {}
+        self._leaving: str | None = None
+        self._executing = 0
+        self._done = 0
+        self._oldest_ns = 0
+        self._clock_offset_ns = 0
+        self._backoff_s = 0.0
+        self._interruption: tuple[str, str] = ("", "")
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Work until the supervisor says otherwise or a limit is reached, and everything begun is settled."""
+        signal.signal(signal.SIGUSR1, self._on_signal)
+        while True:
+            try:
+                if self._step():
+                    self._backoff_s = 0.0
+                    continue
+                return self._leaving or ""
+            except BrokerUnavailable as error:
+                self._forget_unbegun()
+                self._back_off(error)
+
+    def _step(self) -> bool:
+        """One round; False when there is nothing left to do before leaving."""
+        self._hear()
+        self._collect()
+        if self._leaving is not None:
+            return self._leave()
+        if self._batches:
+            self._work()
+            if not self._batches or self._leaving is not None or SYSTEM.boottime_ns() < self._slots.safe_until():
+                return True
+            self._settle()
+            self._waiter.pause(0.05)  # past the lease: start nothing until it is renewed
+        elif SYSTEM.boottime_ns() >= self._slots.safe_until():
+            self._settle()
+            self._waiter.pause(0.05)
+        elif self._has_async and not self._runner.free_places:
+            self._settle()
+            self._waiter.pause(1.0)
+        elif self._waiter.reading and not self._adopts:
+            # A read stands at the server: what it gets must not be claimed from under it.
+            self._settle()
+            self._wait()
+        elif not self._claim():
+            self._wait()
+        return True
+
+    def _leave(self) -> bool:
+        """Settle what has ended and wait for what has begun. Unbegun claims are handed back by the supervisor."""
+        self._batches.clear()
+        self._waiter.abandon()
+        self._settle()
+        if not self._in_flight:
+            return False
+        self._waiter.pause(1.0)
+        return True
+
+    def _claim(self) -> bool:
+        """One turn for each queue, most important first, until one brings work."""
+        adopts, self._adopts = self._adopts, {}
+        want = self._pace.want()
+        if self._has_async:
+            want = min(want, len(self._runner.free_places))
+        if self._settings.max_tasks_per_child:
+            want = min(want, max(1, self._settings.max_tasks_per_child - self._done))
+        with self._turns.lock:
+            for index in range(len(self._queues)):
+                mine = adopts.get(index, ())
+                if self._batches and not mine:
+                    continue
+                held = [attempt.claim.entry for attempt in self._in_flight.values() if attempt.index == index]
+                held += [claim.entry for batch_index, batch in self._batches if batch_index == index for claim in batch]
+                self._offer(index, self._turns.take(index, want, adopts=mine, held=held, idle=True))
+            if not any(map(len, self._turns.outcomes)):
+                self._oldest_ns = 0
+        return bool(self._batches)
+
+    def _offer(self, index: int, claims: list[Claim]) -> None:
+        if not claims:
+            return
+        if not self._slots.offer(self._number, claims[0].seq, len(claims)):
+            raise RuntimeError(f"claim numbers {claims[0].seq}+{len(claims)} do not fit the slot; this is a bug in dtq")
+        # Redis' clock is the one that counts; the moment of the claim ties ours to it.
+        self._clock_offset_ns = claims[0].started_ms * 1_000_000 - SYSTEM.boottime_ns()
+        self._pace.claimed(len(claims))
+        self._batches.append((index, deque(claims)))
+
+    def _wait(self) -> None:
+        """Block on the streams until something comes; what came is adopted by the next turn."""
+        try:
+            entries = self._waiter.read()
+        except BrokerUnavailable:
+            self._turns.lost()
+            raise
+        for entry in entries or ():
+            self._note_adopt(entry)
+
+    def _note_adopt(self, read: ReadEntry) -> None:
+        queue, band, entry, task_id = read
+        self._adopts.setdefault(self._queues.index(queue), []).append((band, entry, task_id))
+
+    # --- running -------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Run the first batch until it is used up, revoked, or something more urgent stands."""
+        index, claims = self._batches[0]
+        queue, number, slots = self._queues[index], self._number, self._slots
+        outcomes, lock = self._turns.outcomes[index], self._turns.lock
+        routes, run, boottime = self._executor.routes, self._executor.run, SYSTEM.boottime_ns
+        succeed, start, finish, begin = outcomes.succeed, slots.start, slots.finish, slots.begin
+        most_bytes, claim_max = self._settings.result_max_bytes, self._settings.claim_max
+        last_task = self._settings.max_tasks_per_child or sys.maxsize
+        now = boottime()
+        while claims:
+            if self._leaving is not None or now >= slots.safe_until():
+                return
+            claim = claims[0]
+            route = routes.get(claim.task_type)
+            recent_ns = route.recent_ns if route is not None else 0
+            if self._oldest_ns and (
+                recent_ns > _SLOW_NS or recent_ns < 0 or now - self._oldest_ns > _OLD_NS or len(outcomes) >= claim_max
+            ):
+                self._settle()
+                now = boottime()
+            if route is None or claim.error is not None or route.is_async:
+                if not self._begin_elsewhere(index, claim, route):
+                    return
+                claims.popleft()
+                now = boottime()
+                continue
+            seq = claim.seq
+            if not begin(number, seq):
+                self._batches.clear()
+                return
+            claims.popleft()
+            try:
+                self._executing = seq
+                start(number, 0, claim.entry, index, claim.band, seq, claim.attempt, now, self._limit(claim, now))
+                result = run(claim, route, queue)
+                self._executing = 0
+            except INTERRUPTIONS as error:
+                self._executing = 0
+                result = self._executor.classify(claim, route, error)
+            ended = boottime()
+            finish(number, 0)
+            took = ended - now
+            route.recent_ns = took if recent_ns < 0 else recent_ns + ((took - recent_ns) >> 2)
+            self._pace.ran(took)
+            ended_ms = (ended + self._clock_offset_ns) // 1_000_000
+            with lock:
+                if type(result) is Outcome:
+                    self._settle_as(index, claim, result, ended_ms)
+                else:
+                    try:
+                        succeed(claim, result, ended_ms, most_bytes)
+                    except CoreError as error:
+                        self._settle_as(index, claim, self._executor.result_refused(claim, error), ended_ms)
+            self._oldest_ns = self._oldest_ns or ended
+            self._done += 1
+            now = ended
+            if self._interruption[0] or self._done >= last_task:
+                self._after_limit()
+        self._batches.popleft()
+
+    def _begin_elsewhere(self, index: int, claim: Claim, route: Route | None) -> bool:
+        """Begin a claim that does not run in this thread; False if there is no place or it was revoked."""
+        runs = route is not None and claim.error is None
+        while runs and not self._runner.free_places:
+            # The supervisor hands this claim back if no place comes free soon.
+            self._settle()
+            self._waiter.pause(0.02)
+            self._hear()
+            self._collect()
+            if self._leaving is not None or not self._slots.window(self._number):
+                self._batches.clear()
+                return False
+        if not self._slots.begin(self._number, claim.seq):
+            self._batches.clear()
+            return False
+        now = SYSTEM.boottime_ns()
+        outcome: Outcome | None
+        if route is None or not runs:
+            outcome = self._executor.refuse(claim)
+        else:
+            place = self._runner.free_places.popleft()
+            attempt = Attempt(place, index, claim, route, now)
+            self._in_flight[claim.seq] = attempt
+            self._slots.start(
+                self._number, place, claim.entry, index, claim.band, claim.seq, claim.attempt, now,
+                self._limit(claim, now),
+            )
+            outcome = self._runner.start(attempt, self._queues[index])
+            if outcome is not None:
+                self._slots.finish(self._number, place)
+                self._runner.free_places.append(place)
+                del self._in_flight[claim.seq]
+            self._pace.ran(20_000)
+        if outcome is not None:
+            with self._turns.lock:
+                self._settle_as(index, claim, outcome, (now + self._clock_offset_ns) // 1_000_000)
+            self._oldest_ns = self._oldest_ns or now
+            self._done += 1
+        return True
+
+    def _limit(self, claim: Claim, now: int) -> int:
+        """When, in boottime ns, this attempt has to end: its time limit or the task's deadline."""
+        timeout_ns = claim.timeout_ms * 1_000_000 or round(self._settings.timeout_s * 1e9)
+        if claim.deadline_ms:
+            return min(now + timeout_ns, max(now + 1, claim.deadline_ms * 1_000_000 - self._clock_offset_ns))
+        return now + timeout_ns
+
+    def _after_limit(self) -> None:
+        """After an interruption, or its share of tasks, a child gives way to a fresh one."""
+        kind, _ = self._interruption
+        self._leaving = self._leaving or (f"interrupted ({kind})" if kind else "max_tasks_per_child reached")
+
+    # --- outcomes ------------------------------------------------------------------------------------------------
+
+    def _settle_as(self, index: int, claim: Claim, outcome: Outcome, ended_ms: int) -> None:
+        """Collect an outcome that is no success. The caller holds the lock."""
+        executor = self._executor
+        self._turns.outcomes[index].settle(
+            claim, outcome.letter, ended_ms, outcome.delay_ms, executor.detail(outcome),  # type: ignore[arg-type]
+            executor.history_line(claim, outcome, ended_ms),
+        )
+        level = 30 if outcome.letter in "DF" else 20
+        LOGGER.log(
+            level, "task %s (%s) attempt %d %s: %s%s", claim.id, claim.task_type or "unknown type", claim.attempt,
+            outcome.status.value if outcome.letter != "L" else "released", outcome.cause,
+            f" ({outcome.error_class})" if outcome.error_class else "",
+        )
+
+    def _collect(self) -> None:
+        """Take over async attempts that have ended."""
+        if not self._runner.ended:
+            return
+        with self._turns.lock:
+            self._collect_locked()
+
+    def _collect_locked(self) -> None:
+        ended = self._runner.ended
+        while ended:
+            attempt = ended.popleft()
+            claim, result, outcomes = attempt.claim, attempt.result, self._turns.outcomes[attempt.index]
+            ended_ms = (attempt.ended_ns + self._clock_offset_ns) // 1_000_000
+            if isinstance(result, Outcome):
+                self._settle_as(attempt.index, claim, result, ended_ms)
+            else:
+                try:
+                    outcomes.succeed(claim, result, ended_ms, self._settings.result_max_bytes)
+                except CoreError as error:
+                    self._settle_as(attempt.index, claim, self._executor.result_refused(claim, error), ended_ms)
+            del self._in_flight[claim.seq]
+            self._runner.free_places.append(attempt.place)
+            self._oldest_ns = self._oldest_ns or attempt.ended_ns
+            self._done += 1
+        if self._settings.max_tasks_per_child and self._done >= self._settings.max_tasks_per_child:
+            self._leaving = self._leaving or "max_tasks_per_child reached"
+
+    def _settle(self) -> None:
+        """Send every collected outcome, claiming nothing."""
+        with self._turns.lock:
+            self._settle_locked()
+
+    def _settle_locked(self) -> None:
+        for index, outcomes in enumerate(self._turns.outcomes):
+            if len(outcomes):
+                self._turns.take(index, 0)
+        self._oldest_ns = 0
+
+    def _async_ended(self) -> None:
+        """In the loop's thread, after each async attempt: wake the main thread, or settle beside its sync handler."""
+        self._waiter.ring()
+        if self._mixed and self._executing and len(self._runner.ended) == 1:
+            self._runner.call_later(0.01, self._settle_beside)
+
+    def _settle_beside(self) -> None:
+        """Settle async outcomes from another thread while a sync handler keeps the main one busy."""
+        if not self._executing:
+            return  # the main thread is back and does it itself
+        with self._turns.lock:
+            self._collect_locked()
+            try:
+                self._settle_locked()
+            except BrokerUnavailable:
+                self._runner.call_later(1.0, self._settle_beside)
+
+    def _forget_unbegun(self) -> None:
+        """After a lost reply the claims in hand are given up; recovery returns them under new numbers (protocol 2)."""
+        self._slots.revoke(self._number)
+        self._batches.clear()
+        self._adopts.clear()
+        self._waiter.abandon()
+
+    def _back_off(self, error: BrokerUnavailable) -> None:
+        if not self._backoff_s:
+            LOGGER.warning("Redis is unavailable, outcomes are kept and sent later: %s", error)
+        self._backoff_s = min(2.0, max(0.05, self._backoff_s * 2))
+        until = SYSTEM.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
+        while (left := until - SYSTEM.monotonic()) > 0:
+            self._waiter.pause(left)
+            self._hear()
+
+    # --- the supervisor's word -----------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        """Read what the supervisor has sent. Also called by the signal, at any moment of the main thread."""
+        try:
+            while (message := self._channel.receive()) is not None:
+                if message["say"] == "leave":
+                    self._leaving = self._leaving or message["why"]
+                elif message["say"] == "interrupt":
+                    self._interrupt(message["place"], message["seq"], message["kind"], message["text"])
+        except ChannelClosed:
+            # The supervisor is gone, or has given this child up: what it holds is handed over, so leave at once.
+            os._exit(1)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self._waiter.ring()
+        self._hear()
+
+    def _interrupt(self, place: int, seq: int, kind: str, text: str) -> None:
+        error = INTERRUPTION_KINDS[kind](text)
+        if place:
+            self._runner.interrupt(place, seq, error)
+        elif self._executing == seq:
+            # Once only, and never after the handler has returned: the mark goes before the exception flies.
+            self._executing = 0
+            self._interruption = (kind, text)
+            raise error

@@ -1,0 +1,61 @@
+"""The worker's lease: renewed at regular times, written to shared memory as "safe until", swept of strays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dtq._core import Slots
+from dtq.broker import Broker
+from dtq.clock import SYSTEM
+from dtq.settings import Settings
+
+
+class Lease:
+    """Renews one worker id (protocol 8, 9), and at each renewal looks for consumers of it that are no live child (4).
+
+    live: names of the consumers that must not be swept: live children, and dead ones whose hand-over is under way.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        worker_id: str,
+        facts: dict[str, Any],
+        slots: Slots,
+        queues: Sequence[str],
+        live: Callable[[], set[str]],
+    ) -> None:
+        self.next_at = 0.0
+        self._broker = broker
+        self._settings = settings
+        self._worker_id = worker_id
+        self._facts = facts
+        self._slots = slots
+        self._queues = tuple(queues)
+        self._live = live
+        self._last_success_ms = 0
+        self._margin_s = min(1.0, settings.lease_s / 10)
+
+    def run(self) -> None:
+        """Renew, then sweep. Raises WorkerDeclaredDead, BrokerUnavailable."""
+        period = self._settings.renew_s
+        self.next_at = SYSTEM.monotonic() + min(period, 0.25)  # sooner than usual if this fails
+        self.renew()
+        self.next_at = SYSTEM.monotonic() + period
+        self._sweep()
+
+    def renew(self) -> None:
+        """Renew the lease once."""
+        sent_ns = SYSTEM.boottime_ns()
+        timeout_s = max(0.5, min(5.0, self._settings.renew_s))
+        self._last_success_ms = self._broker.renew(self._worker_id, self._facts, self._last_success_ms, timeout_s)
+        self._slots.set_safe_until(sent_ns + round((self._settings.lease_s - self._margin_s) * 1e9))
+
+    def _sweep(self) -> None:
+        """Hand over what late commands of children that are gone have claimed: nobody received it, so none has begun."""
+        for queue in self._queues:
+            for consumer in self._broker.consumers(queue):
+                if consumer.startswith(f"{self._worker_id}.") and consumer not in self._live():
+                    self._broker.hand_over(queue, consumer, 0, [], "lost claim", ended=True)

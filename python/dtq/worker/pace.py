@@ -1,0 +1,32 @@
+"""How much a child claims at once: as many tasks as fit its time budget, by how long handlers have taken of late."""
+
+from __future__ import annotations
+
+_GROWTH = 4
+
+
+class Pace:
+    """Adapts the size of a claim. Starts with one task and grows at most fourfold from one turn to the next."""
+
+    def __init__(self, budget_s: float, most: int) -> None:
+        self._budget_ns = budget_s * 1e9
+        self._most = most
+        self._average_ns = 0.0
+        self._last = 0
+
+    def ran(self, nanoseconds: int) -> None:
+        """A handler took this long."""
+        # A slow one counts at once, quick ones slowly: claiming too much is worse than claiming too little.
+        weight = 0.5 if nanoseconds > self._average_ns else 0.05
+        self._average_ns += weight * (nanoseconds - self._average_ns)
+
+    def claimed(self, count: int) -> None:
+        """A turn brought this many."""
+        self._last = count
+
+    def want(self) -> int:
+        """How many to ask for."""
+        if not self._average_ns:
+            return 1
+        fits = int(self._budget_ns / max(self._average_ns, 1000.0))
+        return max(1, min(fits, self._most, max(_GROWTH, self._last * _GROWTH)))

@@ -1,0 +1,118 @@
+"""What the worker asks of Linux: subreaper, parent-death signal, causes of death, orphans, private memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants of this process become its own children, so that it sees their ends."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the main thread of its parent ends, however it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+
+
+def wait_status(pid: int) -> int | None:
+    """Reap this ended child and return its wait status; None if it runs on or somebody else has reaped it."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return status if found else None
+
+
+def cause_of_death(status: int | None) -> str:
+    """The end of a process in words: `signal SIGKILL` or `exit 3`."""
+    if status is None:
+        return "unknown end"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        with contextlib.suppress(ValueError):
+            return f"signal {signal.Signals(number).name}"
+        return f"signal {number}"
+    return f"exit {os.waitstatus_to_exitcode(status)}"
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL to a child and everything in its process group. The child must not have been reaped yet."""
+    for kill in (os.killpg, os.kill):  # before its setsid the child leads no group
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def child_pids() -> list[int]:
+    """Children of this process's main thread, orphans that it inherited among them."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def private_bytes(pid: int) -> int:
+    """Memory that only this process has; what it shares with its siblings since the fork is not counted. 0: unknown."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Private_", "Swap:")))
+
+
+class OutOfMemoryCounter:
+    """Tells whether the kernel has killed something of our control group for want of memory."""
+
+    def __init__(self) -> None:
+        self._seen = self._kills()
+
+    def grew(self) -> bool:
+        """True if there were such kills since the last call."""
+        before, self._seen = self._seen, self._kills()
+        return self._seen > before
+
+    def _kills(self) -> int:
+        for path in _memory_event_files():
+            try:
+                lines = path.read_text().splitlines()
+            except OSError:
+                continue
+            for line in lines:
+                name, _, count = line.partition(" ")
+                if name == "oom_kill":
+                    return int(count)
+        return 0
+
+
+def _memory_event_files() -> Iterator[Path]:
+    """Where control groups of version 2, then 1, count those kills."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        group = group.lstrip("/")
+        if not controllers:
+            yield Path("/sys/fs/cgroup", group, "memory.events")
+        elif "memory" in controllers.split(","):
+            yield Path("/sys/fs/cgroup/memory", group, "memory.oom_control")
+            yield Path("/sys/fs/cgroup/memory/memory.oom_control")

@@ -1,0 +1,120 @@
+"""While this worker leads: moves due tasks to their streams, and takes over what dead workers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dtq.broker import Broker
+from dtq.clock import SYSTEM
+from dtq.settings import Settings
+from dtq.worker.journal import LOGGER
+
+_LEAD_MS = 2000
+_CLAIM_LEAD_S = 0.5
+_LOOK_S = 0.05
+"""The leader looks at the schedules this often; sooner where it knows of a task that falls due sooner."""
+_BATCH = 500
+_QUEUES_S = 1.0
+
+
+class Leadership:
+    """Holds or seeks the lead. Two leaders at once do no harm: what they do is idempotent."""
+
+    def __init__(self, broker: Broker, worker_id: str) -> None:
+        self.next_at = 0.0
+        self.leads = False
+        self._broker = broker
+        self._worker_id = worker_id
+
+    def run(self) -> None:
+        """Take or keep the lead."""
+        self.next_at = SYSTEM.monotonic() + _CLAIM_LEAD_S
+        led, self.leads = self.leads, False
+        self.leads = self._broker.lead(self._worker_id, _LEAD_MS)
+        if self.leads and not led:
+            LOGGER.debug("%s leads: it promotes due tasks and takes over from dead workers", self._worker_id)
+
+    def give_up(self) -> None:
+        """Let the next worker lead at once."""
+        if self.leads:
+            self.leads = False
+            self._broker.stop_leading(self._worker_id)
+
+
+class Scheduler:
+    """Promotes due tasks of every known queue. Redis' clock decides what is due."""
+
+    def __init__(self, broker: Broker, leadership: Leadership) -> None:
+        self.next_at = 0.0
+        self._broker = broker
+        self._leadership = leadership
+        self._queues: list[str] = []
+        self._queues_at = 0.0
+
+    def run(self) -> None:
+        """One round over the queues, in bounded batches."""
+        now = SYSTEM.monotonic()
+        self.next_at = now + _LOOK_S
+        if not self._leadership.leads:
+            return
+        if now >= self._queues_at:
+            self._queues = self._broker.queues()
+            self._queues_at = now + _QUEUES_S
+        for queue in self._queues:
+            moved, next_due_ms = self._broker.promote(queue, _BATCH)
+            if moved >= _BATCH:
+                self.next_at = SYSTEM.monotonic()  # more stands ready, but other duties come first
+            elif next_due_ms is not None:
+                self.next_at = min(self.next_at, SYSTEM.monotonic() + max(1, next_due_ms) / 1000)
+
+
+class Reaper:
+    """Declares workers without a lease dead and takes over what they hold (protocol 8).
+
+    steady_for: seconds for which Redis has answered everything. Below two renewal periods nobody is declared dead:
+    after a stall of Redis every lease looks expired.
+    """
+
+    def __init__(
+        self, broker: Broker, settings: Settings, leadership: Leadership, steady_for: Callable[[], float]
+    ) -> None:
+        self.next_at = 0.0
+        self._broker = broker
+        self._settings = settings
+        self._leadership = leadership
+        self._steady_for = steady_for
+        self._born = SYSTEM.monotonic()
+
+    def run(self) -> None:
+        """One round over the queues."""
+        self.next_at = SYSTEM.monotonic() + min(1.0, self._settings.renew_s)
+        quiet_s = 2 * self._settings.renew_s
+        if not self._leadership.leads or self._steady_for() < quiet_s or SYSTEM.monotonic() - self._born < quiet_s:
+            return
+        for queue in self._broker.queues():
+            moved = self._broker.reap(queue)
+            if moved:
+                LOGGER.warning("queue %s: took over %d task(s) of workers that are gone", queue, moved)
+            self._broker.end_lost(queue)
+        for worker_id in self._broker.expired_workers():
+            self._broker.declare_dead(worker_id)
+            self._broker.forget_worker(worker_id)
+
+
+class BurstWatch:
+    """Notices when there is nothing left to do in the queues of this worker."""
+
+    def __init__(self, broker: Broker, queues: list[str], on_empty: Callable[[], None]) -> None:
+        self.next_at = 0.0
+        self._broker = broker
+        self._queues = queues
+        self._on_empty = on_empty
+
+    def run(self) -> None:
+        """Look once."""
+        self.next_at = SYSTEM.monotonic() + _LOOK_S
+        for queue in self._queues:
+            counts = self._broker.queue_counts(queue)
+            if counts.waiting or counts.running or counts.retrying:
+                return
+        self._on_empty()

@@ -1,0 +1,92 @@
+"""A child's turns: the outcomes it has collected, its send and claim numbers, and what a lost reply asks for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from dtq._core import Claim, Outcomes
+from dtq.broker import Broker
+from dtq.errors import BrokerUnavailable, GroupLost
+from dtq.worker.journal import LOGGER
+
+# After a lost reply the next claim number is beyond all that the lost send, and the recovery of everything it and
+# earlier ones claimed, can have used. Numbers are 48 bits wide: room for 280 million losses.
+_SEQ_GAP = 1_000_000
+
+Adopted = tuple[int, bytes, bytes]
+
+
+class Turns:
+    """Turns of one consumer over its queues. `lock` guards the outcome buffers and the turns themselves.
+
+    A send is never repeated as it was: each has its own number, and after a loss the next one recovers (protocol 1-3).
+    """
+
+    def __init__(self, broker: Broker, consumer: str, worker_id: str, queues: Sequence[str]) -> None:
+        self.lock = threading.Lock()
+        self.outcomes = [Outcomes(worker_id) for _ in queues]
+        self._broker = broker
+        self._consumer = consumer
+        self._queues = tuple(queues)
+        self._send = 0
+        self._next_seq = 1
+        self._lost = [False] * len(self._queues)
+        self._stale_told = False
+
+    def lost(self) -> None:
+        """A reply may have been lost, of a turn or of a read: the next turn of every queue recovers."""
+        self._lost = [True] * len(self._queues)
+        self._next_seq += _SEQ_GAP
+
+    def take(
+        self, index: int, want: int, *, adopts: Sequence[Adopted] = (), held: Sequence[bytes] = (), idle: bool = False
+    ) -> list[Claim]:
+        """Settle what is collected for this queue and claim up to `want` tasks. The caller holds `lock`.
+
+        held: entries of begun claims that have not ended. idle: the child has nothing else, so look for strays too.
+        `want` 0 settles only. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
+        """
+        outcomes = self.outcomes[index]
+        count = len(outcomes)
+        recover = want > 0 and (self._lost[index] or (idle and not adopts and not count))
+        self._send += 1
+        try:
+            reply = self._broker.turn(
+                self._queues[index],
+                outcomes,
+                consumer=self._consumer,
+                send=self._send,
+                first_seq=self._next_seq,
+                want=want,
+                recover=recover,
+                adopts=list(adopts),
+                held=list(held) if recover else [],
+            )
+        except GroupLost:
+            self.lost()
+            LOGGER.warning("queue %s: its consumer group is gone; making it anew", self._queues[index])
+            self._broker.prepare_queue(self._queues[index])
+            return []
+        except BrokerUnavailable:
+            self.lost()
+            raise
+        if reply.late:
+            self.lost()
+            return []
+        outcomes.clear(count)
+        if recover:
+            self._lost[index] = False
+        if b"s" in reply.codes:
+            self._tell_stale(reply.codes.count(b"s"))
+        claims = reply.claims
+        if claims:
+            self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
+        return claims
+
+    def _tell_stale(self, count: int) -> None:
+        if not self._stale_told:
+            self._stale_told = True
+            LOGGER.warning(
+                "%s: %d outcome(s) refused as stale: another claim holds the task (told once)", self._consumer, count
+            )

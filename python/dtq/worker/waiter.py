@@ -1,0 +1,83 @@
+"""How a child waits: for new tasks, the supervisor's word, ended async handlers, or a moment, whichever is first."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Sequence
+
+from dtq.broker import Broker, Reader
+from dtq.clock import SYSTEM
+from dtq.errors import BrokerUnavailable
+from dtq.worker.channel import Channel
+
+BLOCK_MS = 2000
+"""How long one blocking read waits. Between two reads the child takes a turn that looks for strays."""
+
+_SLACK_S = 5.0
+
+ReadEntry = tuple[str, int, bytes, bytes]
+
+
+class Waiter:
+    """One poll over the reader's connection, the supervisor's channel and an eventfd that threads and signals ring."""
+
+    def __init__(self, broker: Broker, consumer: str, queues: Sequence[str], channel: Channel) -> None:
+        self._reader: Reader = broker.reader(consumer)
+        self._queues = list(queues)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
+        self._poll.register(channel, select.POLLIN)
+        self._reading: int | None = None
+        self._reply_due = 0.0
+
+    @property
+    def reading(self) -> bool:
+        """True while a blocking read stands at the server; what it gets is ours."""
+        return self._reading is not None
+
+    def ring(self) -> None:
+        """End the current wait, or the next one. Safe from any thread and from signal handlers."""
+        os.eventfd_write(self._bell, 1)
+
+    def pause(self, seconds: float) -> None:
+        """Wait without reading."""
+        self._poll_once(seconds)
+
+    def read(self) -> list[ReadEntry] | None:
+        """Wait for new tasks, with the read that already stands or a new one; at most a few seconds.
+
+        None: woken by something else, the read stands on. []: it ran out. Raises BrokerUnavailable, after which what
+        it may have got is unknown.
+        """
+        if self._reading is None:
+            self._reader.start(self._queues, BLOCK_MS)
+            self._reading = self._reader.fileno()
+            self._poll.register(self._reading, select.POLLIN)
+            self._reply_due = SYSTEM.monotonic() + BLOCK_MS / 1000 + _SLACK_S
+        ready = self._poll_once(max(0.0, self._reply_due - SYSTEM.monotonic()))
+        if self._reading in ready:
+            self._unregister()
+            return self._reader.receive()
+        if SYSTEM.monotonic() >= self._reply_due:
+            self.abandon()
+            raise BrokerUnavailable("a blocking read got no answer in time")
+        return None
+
+    def abandon(self) -> None:
+        """Drop the read that stands; what it may still get is found by a recovering turn or by the hand-over."""
+        if self._reading is not None:
+            self._unregister()
+            self._reader.abandon()
+
+    def _unregister(self) -> None:
+        if self._reading is not None:
+            self._poll.unregister(self._reading)
+            self._reading = None
+
+    def _poll_once(self, seconds: float) -> set[int]:
+        ready = {descriptor for descriptor, _ in self._poll.poll(max(0, round(seconds * 1000)))}
+        if self._bell in ready:
+            os.eventfd_read(self._bell)
+        return ready

@@ -1,0 +1,95 @@
+"""What comes from Redis is printed so that it can forge no line and steer no terminal, and passwords never show."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from dtq.cli.output import age, print_error, print_fields, print_json, print_table, printable, without_secrets
+
+HOSTILE = "a\r\nb\x1b[31mred\x1b[0m\x85c\u2028d\u202ee\x00f\x9b2J"
+
+
+@pytest.mark.parametrize(
+    "character", ["\r", "\n", "\x1b", "\x85", "\u2028", "\u2029", "\u202e", "\x00", "\x9b", "\x7f"]
+)
+def test_control_characters_are_escaped(character: str) -> None:
+    assert character not in printable(f"a{character}b")
+    assert "\\" in printable(f"a{character}b")
+
+
+def test_plain_text_of_any_language_stays_as_it_is() -> None:
+    assert printable("Grüße, 世界 [bold]") == "Grüße, 世界 [bold]"
+
+
+def test_long_texts_are_cut_and_marked() -> None:
+    assert printable("x" * 100_000, 500) == "x" * 499 + "…"
+
+
+def test_a_table_prints_no_raw_escape_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("Title", ["name"], [[HOSTILE], ["[red]not markup[/red]"], [":smile:"]])
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\r" not in out
+    assert "\x85" not in out
+    assert "[red]not markup[/red]" in out
+    assert ":smile:" in out
+
+
+def test_fields_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fields([("id", HOSTILE), ("left out", None)])
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_json_is_pure_ascii_and_round_trips(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"text": HOSTILE})
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert json.loads(out) == {"text": HOSTILE}
+
+
+def test_an_error_is_one_line_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    print_error(f"bad name\n{HOSTILE}")
+    assert stream.getvalue().startswith("dtq: bad name; a; b\\x1b[31mred")
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_a_text_of_dtq_itself_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error("dtq: no Redis. Choose one:\n  first\x1b\n  second", keep_lines=True)
+    assert capsys.readouterr().err == "dtq: no Redis. Choose one:\n  first\\x1b\n  second\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no answer from redis://user:S3CRET@host:6379/0", "no answer from redis://***@host:6379/0"),
+        ("rediss://:S3CRET@host and redis://u:S3CRET@other", "rediss://***@host and redis://***@other"),
+        ("redis://u:S3@CRET@host/0", "redis://***@host/0"),
+        ("unix:///tmp/s?password=S3CRET&db=1", "unix:///tmp/s?password=***&db=1"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+    ],
+)
+def test_passwords_in_urls_are_masked(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (360000, "4 d 4 h"),
+    ],
+)
+def test_ages_name_two_units(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown

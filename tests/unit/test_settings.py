@@ -1,0 +1,74 @@
+"""The table of settings: where values come from, their bounds, and one error for all that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dtq.errors import InvalidSettings
+from dtq.settings import Settings, settings_table
+
+
+def test_defaults_are_in_bounds_and_documented() -> None:
+    settings = Settings()
+    for row in settings_table():
+        assert getattr(settings, row.name) == row.default
+        assert row.env.startswith("DTQ_")
+        assert row.meaning.endswith(".")
+        assert row.kind in ("int", "float", "str", "bool")
+    environment_names = [row.env for row in settings_table()]
+    assert len(set(environment_names)) == len(environment_names)
+
+
+def test_a_keyword_wins_over_the_environment_over_the_default() -> None:
+    environment = {"DTQ_LEASE_S": "20", "DTQ_RENEW_S": "4", "DTQ_DEAD_LETTER": "off", "DTQ_MAX_ATTEMPTS": " 7 "}
+    settings = Settings.from_environment(environment, renew_s=3, queue=None, data_dir=Path("/tmp/x"))
+    assert (settings.lease_s, settings.renew_s, settings.dead_letter) == (20.0, 3.0, False)
+    assert (settings.max_attempts_cap, settings.queue, settings.data_dir) == (7, "default", "/tmp/x")
+
+
+def test_the_process_environment_is_the_usual_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DTQ_QUEUE", "mail")
+    assert Settings.from_environment().queue == "mail"
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    environment = {"DTQ_LEASE_S": "soon", "DTQ_CHILDREN": "0", "DTQ_FSYNC": "never", "DTQ_DEAD_LETTER": "maybe"}
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.from_environment(environment, queue="a/b", colour="red")
+    assert caught.value.problems == (
+        caught.value.problems[0],
+        "DTQ_FSYNC: 'never' is not one of always, everysec, no",
+        "queue (DTQ_QUEUE): 'a/b' is not a name; it must match [A-Za-z0-9._-]{1,64}",
+        "DTQ_DEAD_LETTER: 'maybe' is not a switch; use 1 or 0",
+        "DTQ_CHILDREN: 0 is not a whole number of processes from 1 to 1024",
+        "DTQ_LEASE_S: 'soon' is not a number of seconds from 0.1 to 86400",
+    )
+    assert caught.value.problems[0].startswith("colour: there is no such setting; known are redis_url, ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "problem"),
+    [
+        ({"renew_s": 15.0}, "renew_s (DTQ_RENEW_S): 15 is not less than half of lease_s (30); renew more often or "
+                            "lengthen the lease"),
+        ({"backoff_base_s": 90.0}, "backoff_max_s (DTQ_BACKOFF_MAX_S): 60 is less than backoff_base_s (90); raise it or "
+                                   "lower the base"),
+        ({"lease_s": float("inf")}, "lease_s (DTQ_LEASE_S): inf is not a number of seconds from 0.1 to 86400"),
+        ({"children": 2.5}, "children (DTQ_CHILDREN): 2.5 is not a whole number of processes from 1 to 1024"),
+        ({"children": True}, "children (DTQ_CHILDREN): True is not a whole number of processes from 1 to 1024"),
+        ({"allow_eviction": 1}, "allow_eviction (DTQ_ALLOW_EVICTION): 1 is not a switch; use 1 or 0"),
+    ],
+)  # fmt: skip
+def test_bounds_and_rules_between_settings(keywords: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.from_environment({}, **keywords)
+    assert caught.value.problems == (problem,)
+
+
+def test_a_url_is_never_repeated_in_a_message() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        Settings(redis_url="")
+    assert str(caught.value) == "redis_url (DTQ_REDIS_URL): the value is not a text"
