@@ -26,8 +26,8 @@ pub struct Turn<'a> {
     pub want: u64,
     /// Most bytes of envelopes that are wanted.
     pub max_bytes: u64,
-    /// Whether everything else in the consumer's pending list is to be returned.
-    pub recover: bool,
+    /// 1: everything else in the consumer's pending list is to be returned; 2: what the read before this turn got.
+    pub recover: u8,
     /// Entries that a blocking read brought: band, entry, id.
     pub adopts: Vec<(u8, &'a [u8], &'a [u8])>,
     /// Entries that the child still holds.
@@ -185,7 +185,7 @@ mod tests {
             first_seq: 2,
             want: 3,
             max_bytes: 4,
-            recover: true,
+            recover: 1,
             adopts: vec![(5, b"1-0", b"id")],
             held: vec![b"2-0"],
         });

@@ -345,13 +345,13 @@ class Outcomes:
         first_seq: int,
         want: int,
         max_bytes: int,
-        recover: bool,
+        recover: int,
         adopts: list[tuple[int, bytes, bytes]],
         held: list[bytes],
     ) -> bytes:
         """The whole turn command; the outcomes stay until `clear`.
 
-        Arguments after the prefix: consumer, send, first_seq, want, max_bytes, recover (0 or 1), number of outcomes,
+        Arguments after the prefix: consumer, send, first_seq, want, max_bytes, recover (0, 1 or 2), number of outcomes,
         of adopts, of held; id, token, head, record of each outcome; band, entry, id of each adopt; entry of each
         held. A head is letter, band digit, amount: S retention in ms (0 none, -1 for ever), R delay in ms, else 0.
         """

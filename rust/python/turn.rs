@@ -179,7 +179,7 @@ impl Outcomes {
         first_seq: u64,
         want: u64,
         max_bytes: u64,
-        recover: bool,
+        recover: u8,
         adopts: Vec<(u8, Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
         held: &Bound<'py, PyList>,
     ) -> PyResult<Bound<'py, PyBytes>> {

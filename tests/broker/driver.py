@@ -151,3 +151,23 @@ def check_invariants(broker: Broker, queue: str = QUEUE) -> None:
         "the retrying counter differs from a recount"
     )
     client.close()
+
+
+def wait_and_claim(child: Child, want: int = 1, first: object = None) -> list[Claim]:
+    """A blocking read with a turn behind it, as a waiting child sends them; `first` is called while they stand."""
+    child.turn(0)  # the server knows the script: behind a read it cannot be loaded
+    child.send += 1
+    reader = child.broker.reader(child.consumer)
+    turn = child.broker.turn_behind_read(
+        child.queue, consumer=child.consumer, send=child.send, first_seq=child.seq, want=want
+    )
+    reader.start([child.queue], 2000, turn)
+    if callable(first):
+        first()
+    reader.receive()
+    reply = reader.receive_turn()
+    assert reply is not None
+    reader.abandon()
+    for claim in reply.claims:
+        child.seq = max(child.seq, claim.seq + 1)
+    return reply.claims

@@ -152,3 +152,25 @@ def test_retention_zero_keeps_the_idempotent_answer(broker: Broker) -> None:
     drain(broker)
     assert state(broker, "one") == "0"
     assert offer(broker, "two", f"ikey,F1,{DAY};") == "d one succeeded"
+
+
+def test_one_plain_task_takes_the_short_way_and_is_the_same(broker: Broker) -> None:
+    """The script for one task accepts exactly what the whole one would, and leaves the rest to it."""
+    assert offer(broker, "first", "") == "a"  # a new band: the whole script
+    assert offer(broker, "second", "") == "a"
+    assert offer(broker, "second", "") == "a"  # a late copy: not twice
+    broker.listen(QUEUE, 0.0)  # a listener that is gone again
+    assert offer(broker, "third", "") == "a"
+    assert offer(broker, "fourth", "") == "a"
+    assert drain(broker) == ["first", "second", "third", "fourth"]
+    assert offer(broker, "second", "") == "a"  # a late copy, its task has ended
+    assert drain(broker) == []
+    assert broker.command("HGET", broker.keys.meta(QUEUE), "submitted") == b"4"
+
+
+def test_a_late_copy_of_a_chunk_whose_tasks_ended_runs_nothing(broker: Broker) -> None:
+    """The first copy is applied after its repeat has run: the records stand, nothing runs again (protocol 11)."""
+    ids = enqueue(broker, 3)
+    assert drain(broker) == ids
+    enqueue(broker, ids=ids)
+    assert drain(broker) == []

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from dtq._core import pack_args
 from dtq.broker.calls import Calls
 from dtq.broker.values import Answer, Snapshot
+from dtq.scripts import Script, script
 
 if TYPE_CHECKING:
     from dtq._core import Chunk
@@ -40,6 +42,10 @@ class Producing(Calls):
         Raises:
             BrokerUnavailable: no answer; the chunk may have been applied. Repeat it with `repeat=True`.
         """
+        if len(chunk) == 1 and not repeat and not self.settings.max_queue_depth:
+            one, command = self._pack_one(queue, chunk)
+            if self.transport.call(command, one, timeout_s):
+                return [_PLAIN["a"]]
         call = self.front("enqueue", queue)
         reply = self.transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s)
         return _answers(reply)
@@ -48,6 +54,10 @@ class Producing(Calls):
         self, queue: str, chunk: Chunk, *, repeat: bool = False, timeout_s: float | None = None
     ) -> list[Answer]:
         """As enqueue, without blocking the loop."""
+        if len(chunk) == 1 and not repeat and not self.settings.max_queue_depth:
+            one, command = self._pack_one(queue, chunk)
+            if await self.async_transport.call(command, one, timeout_s):
+                return [_PLAIN["a"]]
         call = self.front("enqueue", queue)
         reply = await self.async_transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s)
         return _answers(reply)
@@ -56,12 +66,24 @@ class Producing(Calls):
         key = ("enqueue repeat" if repeat else "enqueue ready", queue)
         front = self._enqueue_fronts.get(key)
         if front is None:
-            from dtq._core import pack_args
-
             call = self.front("enqueue", queue)
             own = pack_args([self.settings.max_queue_depth, self.settings.max_scheduled, int(repeat)])
             front = self._enqueue_fronts[key] = (call.prefix + own, call.count + 3)
         return chunk.pack(*front)
+
+    def _pack_one(self, queue: str, chunk: Chunk) -> tuple[Script, bytes]:
+        """The short script for one task; where it answers 0 it has done nothing."""
+        one = script("enqueue_one")
+        key = ("enqueue one", queue)
+        front = self._enqueue_fronts.get(key)
+        if front is None:
+            keys = self.keys
+            streams = keys.stream(queue, 0)[:-1]
+            front = self._enqueue_fronts[key] = (
+                pack_args(["EVALSHA", one.sha, 4, keys.live(queue), keys.meta(queue), streams, keys.task(queue, "")]),
+                7,
+            )
+        return one, chunk.pack(*front)
 
     @property
     def _enqueue_fronts(self) -> dict[tuple[str, str], tuple[bytes, int]]:

@@ -39,7 +39,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """One queue in figures. scheduled counts pending and retrying tasks together. oldest_ms: how long the oldest waiting task has waited, None where none waits."""
+    """One queue in figures.
+
+    scheduled counts pending and retrying tasks together. oldest_ms: how long the oldest waiting task has waited, None
+    where none waits. totals: tasks that ever ended in each status, and other counters.
+    """
 
     queue: str
     waiting: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtq import _core
 from dtq._core import encode_promote, pack_command, parse_claims, parse_due
 from dtq.broker.calls import Calls
 from dtq.errors import BrokerUnavailable, DtqError
@@ -14,6 +15,7 @@ from dtq.transport import Transport, translate, translated
 if TYPE_CHECKING:
     from dtq._core import Outcomes, TurnReply
 
+BEHIND_READ = 2  # the turn's `recover` argument: adopt what the read before it got
 TURN_BYTES = 1024 * 1024  # a claim is bounded by this after its first task (spec §4)
 MOVES_A_CALL = 500
 DUE_BYTES = 1024 * 1024
@@ -55,9 +57,21 @@ class Working(Calls):
         """
         call = self.front("turn", queue)
         command = outcomes.pack_turn(
-            call.prefix, call.count, consumer, send, first_seq, want, TURN_BYTES, recover, list(adopts), list(held)
+            call.prefix, call.count, consumer, send, first_seq, want, TURN_BYTES, int(recover), list(adopts), list(held)
         )
         return parse_claims(self.transport.call(command, call.script, timeout_s))
+
+    def turn_behind_read(self, queue: str, *, consumer: str, send: int, first_seq: int, want: int) -> bytes:
+        """The command of a turn that a reader sends behind its blocking read, to adopt what the read gets.
+
+        Redis serves it right after the read, so that a waiting child starts a new task after one round trip. Only for
+        a child that holds nothing and has nothing to settle. Numbers as for turn().
+        """
+        call = self.front("turn", queue)
+        outcomes = _core.Outcomes(consumer)
+        return outcomes.pack_turn(
+            call.prefix, call.count, consumer, send, first_seq, want, TURN_BYTES, BEHIND_READ, [], []
+        )
 
     def reader(self, consumer: str) -> Reader:
         """A connection of its own for blocking reads."""
@@ -168,8 +182,14 @@ class Reader:
         self._command = b""
         self._asked: tuple[tuple[str, ...], int] | None = None
 
-    def start(self, queues: Sequence[str], block_ms: int) -> None:
-        """Send the read: highest band first, one entry a stream, blocking at most `block_ms`."""
+    def start(self, queues: Sequence[str], block_ms: int, turn: bytes | None = None) -> None:
+        """Send the read: highest band first, one entry a stream, blocking at most `block_ms`.
+
+        Args:
+            queues: whose streams to read.
+            block_ms: how long to block.
+            turn: a command of turn_behind_read(), sent behind it; its reply is what receive_turn() answers.
+        """
         asked = (tuple(queues), block_ms)
         if asked != self._asked:
             self._asked = asked
@@ -183,7 +203,8 @@ class Reader:
         try:
             if self._connection is None:
                 self._connection = self._transport.connection()
-            self._connection.send_packed_command((self._command,), check_health=False)
+            command = self._command if turn is None else self._command + turn
+            self._connection.send_packed_command((command,), check_health=False)
         except DtqError:
             raise
         except Exception as error:
@@ -220,6 +241,27 @@ class Reader:
             queue, band = self._streams[stream]
             out += [(queue, band, entry, fields[0]) for entry, fields in entries if fields]
         return out
+
+    def receive_turn(self) -> TurnReply | None:
+        """The reply of the turn sent behind the read; None where the server did not know the script.
+
+        Raises:
+            GroupLost, BrokerUnavailable: as for receive().
+        """
+        from redis.exceptions import NoScriptError, ResponseError
+
+        try:
+            return parse_claims(self._connection.read_response())
+        except NoScriptError:
+            return None
+        except ResponseError as error:
+            raise translate(error, self._transport.place()) from error
+        except Exception as error:
+            self.abandon()
+            raise translate(error, self._transport.place()) from error
+        except BaseException:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Close the connection, with or without a read under way."""

@@ -11,7 +11,13 @@ local depth_cap, scheduled_cap, again = tonumber(ARGV[5]), tonumber(ARGV[6]), AR
 local FIRST = 8
 local n = (#ARGV - FIRST + 1) / 3
 local ids = {}
-for i = 1, n do ids[i] = ARGV[FIRST + 3 * (i - 1)] end
+local records = {}
+for i = 1, n do
+  ids[i] = ARGV[FIRST + 3 * (i - 1)]
+  records[i] = RECORD .. ids[i]
+end
+-- A late copy of a chunk may arrive when its tasks have ended: then their records stand (protocol 11).
+local recorded = call('EXISTS', unpack(records)) > 0
 local have = call('HMGET', LIVE, unpack(ids))
 local facts = call('HMGET', META, 'listeners', 'bands')
 local listened, bands = is_future(facts[1]), facts[2] or ''
@@ -22,7 +28,7 @@ local codes, details, set, m, accepted, odd = {}, {}, {}, 0, 0, {}
 for i = 1, n do
   local at = FIRST + 3 * (i - 1)
   local band = ARGV[at + 2]
-  if #band > 1 or have[i] or again or listened then
+  if #band > 1 or facts[1] or have[i] or again or recorded then
     odd[#odd + 1] = i
   elseif room <= 0 then
     codes[i] = 'f'
@@ -48,6 +54,7 @@ if #odd == 0 then return {table.concat(codes)} end
 --@include record
 --@include entries
 --@include finish
+if facts[1] and not listened then call('HDEL', META, 'listeners') end
 local scheduled_room = scheduled_cap > 0 and scheduled_cap - call('ZCARD', SCHEDULE) or math.huge
 local born = {} -- ids given by users may come twice in one chunk
 
@@ -95,7 +102,7 @@ end
 local function accept(id, envelope, place, live)
   local options = options_of(place)
   local band = sub(place, 1, 1)
-  if live or born[id] or options.g or again then
+  if live or born[id] or options.g or again or recorded then
     local found = existing(id, live, envelope)
     if found then return (found == 'same' or not options.g) and 'a' or 'e' end
   end

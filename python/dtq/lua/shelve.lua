@@ -18,18 +18,22 @@ for i = 12, #ARGV do executing[ARGV[i]] = true end
 local function holdings(band, after)
   return grouped('XPENDING', KEYS[STREAMS + band], GROUP, after, '+', 200, consumer)
 end
--- What a dead worker held alone is charged; what it held in a batch nobody can tell apart (protocol 19).
+-- What a dead worker held alone is charged; what it held in a batch, or got while waiting, nobody can know to have
+-- started (protocol 19).
 local function held_alone()
-  local held = 0
+  local held, waiting = 0, false
   for band = 9, 0, -1 do
     for _, pending in ipairs(grouped('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', 2, consumer)) do
       local fields = entry_fields(band, pending[1])
       local value = fields and call('HGET', LIVE, fields[1])
       local state = value and parse_live(value)
-      if state and state.kind == 'r' and state.consumer == consumer then held = held + 1 end
+      if state and state.kind == 'r' and state.consumer == consumer then
+        held = held + 1
+        waiting = waiting or tail_has(state.tail, 'w')
+      end
     end
   end
-  return held <= 1
+  return held <= 1 and not waiting
 end
 local alone = mode == 'reap' and held_alone()
 
@@ -39,13 +43,14 @@ local function give_back(band, id, value, state, envelope)
     finish_here(id, 'cancelled', state, value, {cause = 'cancel requested'}, envelope, history_of(id, state.tail), band)
     return
   end
-  call('HSET', LIVE, id, queued_value(state.attempt, state.released, state.entry, state.tail))
+  call('HSET', LIVE, id, queued_value(state.attempt, state.released, state.entry, tail_drop(state.tail, 'w')))
   call('HINCRBY', META, 'running', -1)
   shelve(band, state.entry, true)
 end
 -- A claim that had begun: stays running on the shelf, its next claim is attempt + 1.
 local function redeliver(band, id, state, charged)
   local tail = remember_attempt(id, state, history_line(state, cause, {error_class = 'WorkerLost', charged = charged}))
+  tail = tail_drop(tail, 'w')
   local released = state.released
   if not charged then
     released = released + 1

@@ -1,6 +1,7 @@
 -- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-19).
 -- KEYS  the queue's keys (parts/prelude.lua)
--- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1)  11 outcomes  12 adopted entries  13 held entries
+-- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1/2)  11 outcomes  12 adopted entries  13 held entries
+--       recover: 1 after a lost reply and when idle; 2 (waited): this turn was sent behind a blocking read and adopts what it got
 --       then per outcome: id, live value as claimed, head (letter, band digit, amount), record
 --       then per adopted entry: band, entry, id;  then the entries the child still holds
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
@@ -10,6 +11,7 @@
 local me, send, seq, want = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local room = tonumber(ARGV[9]) -- bytes this turn may still carry after its first task
 local outcomes, adopted, held = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local waited = ARGV[10] == '2'
 local OUTCOMES = 14
 local ADOPTED = OUTCOMES + 4 * outcomes
 local HELD = ADOPTED + 3 * adopted
@@ -28,8 +30,8 @@ if outcomes > 0 then
   states = call('HMGET', LIVE, unpack(ids))
   for i = 1, outcomes do
     local token = ARGV[OUTCOMES + 4 * i - 3]
-    -- plain: a success whose live value is still the very one claimed, with an empty tail
-    if states[i] == token and not listened and sub(token, -1) == ':'
+    -- plain: a success whose live value is still the very one claimed, with an empty tail (or claimed while waiting)
+    if states[i] == token and not listened and (sub(token, -1) == ':' or sub(token, -3) == ':w;')
       and sub(ARGV[OUTCOMES + 4 * i - 2], 1, 1) == 'S' then
       plain[#plain + 1] = i
       code[i] = 'd'
@@ -77,6 +79,7 @@ end
 
 ---------------------------------------------------------------- the common path: claim plain entries
 local out, o, set, m, got, started, done = {''}, 1, {}, 0, 0, 0, false
+local infix, suffix = ':' .. me .. ':', ':' .. integer(now) .. (waited and ':w;' or ':')
 local odd = {} -- what is not a first attempt without options: {band, entry, fields, live value}
 -- Claims from one band's stream; answers whether to ask it again.
 local function claim_stream(band)
@@ -93,7 +96,6 @@ local function claim_stream(band)
   local read = {}
   for i = 1, #entries do read[i] = entries[i][2][1] end
   local values = call('HMGET', LIVE, unpack(read))
-  local infix, suffix = ':' .. me .. ':', ':' .. integer(now) .. ':'
   for i = 1, #entries do
     local value, entry, fields = values[i], entries[i][1], entries[i][2]
     if value == 'q:1:0:' .. entry .. ':' and #fields == 2 and not listened and not done
@@ -114,17 +116,47 @@ local function claim_stream(band)
   end
   return #entries == asked and got < want and #odd == 0
 end
-local function answer()
+-- What the read before this turn got lies in the own pending list; the child holds nothing else then.
+local function adopt_waited(band)
+  local pending = redis.pcall('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', 20, me)
+  for k = 1, #pending do
+    local entry = pending[k][1]
+    local found = call('XRANGE', KEYS[STREAMS + band], entry, entry)[1]
+    local fields = found and found[2]
+    local value = fields and call('HGET', LIVE, fields[1])
+    if fields and #fields == 2 and value == 'q:1:0:' .. entry .. ':' and not listened and got < want then
+      local running = 'r:1:0:' .. entry .. infix .. integer(seq) .. suffix
+      set[m + 1], set[m + 2] = fields[1], running
+      m = m + 2
+      out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = entry, fields[1], running, band, fields[2]
+      o = o + 5
+      got = got + 1
+      started = started + 1
+      seq = seq + 1
+      room = room - #fields[2]
+    else
+      odd[#odd + 1] = {band, entry, fields or false, value or false}
+    end
+  end
+end
+local function write_claims()
   if m > 0 then call('HSET', LIVE, unpack(set)) end
+  set, m = {}, 0
+end
+local function answer()
+  write_claims()
   if started > 0 then call('HINCRBY', META, 'running', started) end
   out[1] = table.concat(code)
   return out
 end
-local common = #other == 0 and ARGV[10] == '0' and adopted == 0 and shelf == '' and not paused
+local common = #other == 0 and ARGV[10] ~= '1' and adopted == 0 and shelf == '' and not paused
 if common and want > 0 then
   for band = 9, 0, -1 do
     if find(bands, band, 1, true) then
-      repeat until not claim_stream(band)
+      if waited then adopt_waited(band) end
+      if #odd == 0 and got < want then
+        repeat until not claim_stream(band)
+      end
       if #odd > 0 or got >= want then break end
     end
   end
@@ -132,6 +164,7 @@ end
 if common and #odd == 0 then return answer() end
 
 ---------------------------------------------------------------- everything else
+write_claims() -- what follows reads the live values again
 --@include events
 --@include record
 --@include entries
@@ -169,7 +202,7 @@ local function settle_retrying(id, state, band, record, delay)
 end
 local function settle_released(id, state, band, record)
   local tail = remember_attempt(id, state, read_record(record).history)
-  call('HSET', LIVE, id, queued_value(state.attempt + 1, state.released + 1, state.entry, tail))
+  call('HSET', LIVE, id, queued_value(state.attempt + 1, state.released + 1, state.entry, tail_drop(tail, 'w')))
   call('HINCRBY', META, 'running', -1)
   call('HINCRBY', META, 'released', 1)
   shelve(band, state.entry, true)
@@ -229,7 +262,10 @@ local function take(id, value, entry, band, envelope)
   seq = seq + 1
   room = room - #envelope
 end
+-- `w` marks a claim made behind a blocking read: its child may have been gone for long, so a death charges it only
+-- after it was claimed alone by a turn that the child had just sent (protocol 19).
 local function running_value(attempt, released, entry, tail)
+  tail = waited and tail_add(tail, 'w') or tail_drop(tail, 'w')
   return 'r:' .. attempt .. ':' .. released .. ':' .. entry .. ':' .. me .. ':' .. integer(seq) .. ':' .. integer(now) .. ':' .. tail
 end
 local function absorb(band, entry)
@@ -309,7 +345,7 @@ local function admit(band, entry, fields, value, mine)
     end
   end
   local alone = state.kind == 'r' or tail_has(tail, 's')
-  if alone and got > 0 then
+  if alone and (got > 0 or waited) then
     if mine then shelve(band, entry, true) end
     return false
   end
@@ -326,6 +362,7 @@ end
 local function recover()
   local holds = {}
   for i = 0, held - 1 do holds[ARGV[HELD + i]] = true end
+  for i = 2, #out, 5 do holds[out[i]] = true end
   for band = 9, 0, -1 do
     local from = '-'
     repeat
@@ -343,6 +380,9 @@ local function recover()
             take(fields[1], running_value(state.attempt, state.released, entry, state.tail), entry, band, fields[2])
           elseif paused then
             shelve(band, entry, false)
+          elseif shelf ~= '' then -- older work goes first
+            shelve(band, entry, true)
+            shelf = shelf .. band
           else
             admit(band, entry, fields, value, true) -- a solo task found beside others goes to the shelf
           end
@@ -398,10 +438,15 @@ local function claim_shelf(band)
   return true
 end
 -- What the common path left aside: one of several ends of a claim, or more than this turn may carry (in order, onto the shelf).
+local redo = false
 local function admit_odd()
   for _, item in ipairs(odd) do
     local band, entry, fields, value = unpack(item, 1, 4)
-    if done or got >= want or (got > 0 and room < #(fields[2] or '')) then
+    if not fields then
+      lost(band, entry)
+    elseif find(value or '', infix, 1, true) and sub(value, 1, 2) == 'r:' then
+      redo = true -- claimed by a turn whose reply was lost: recovered below
+    elseif done or got >= want or (got > 0 and room < #(fields[2] or '')) then
       done = true
       if fields[1] == '' then acknowledge(band, entry) else shelve(band, entry, true) end
     else
@@ -412,7 +457,7 @@ local function admit_odd()
 end
 
 admit_odd()
-if ARGV[10] == '1' then recover() else adopt() end
+if ARGV[10] == '1' or redo or (waited and not common) then recover() else adopt() end
 if want > got and not paused and not done then
   for band = 9, 0, -1 do
     if shelf ~= '' and find(shelf, band, 1, true) then
