@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import dtq
 from bench.pool import Pool, machine_cpu_s
 from bench.servers import Server
 from dtq.keys import BANDS, GROUP, Keys
@@ -39,8 +40,10 @@ class Drained:
     problems: list[str] = field(default_factory=list[str])
 
 
-def drain(server: Server, task: Any, payloads: Iterable[dict[str, Any]], children: int, *, kept: bool) -> Drained:
-    """Enqueue one task for each payload, then let `children` children work them off.
+def drain(
+    server: Server, app: dtq.App, task: Any, payloads: Iterable[dict[str, Any]], children: int, *, kept: bool
+) -> Drained:
+    """Enqueue one task of `task` (with its options) for each payload, then let `children` children work them off.
 
     The rate counts from the first claim to the last settle, as Redis' counters show them, without the pool's start.
     """
@@ -73,7 +76,7 @@ def drain(server: Server, task: Any, payloads: Iterable[dict[str, Any]], childre
         queued_bytes=queued / tasks,
         private_mb=max(private),
         private_mb_early=watch.early_mb,
-        problems=list(problems(server, task, ids, kept)),
+        problems=list(problems(server, app, ids, kept)),
     )
 
 
@@ -120,15 +123,14 @@ class _Watch:
         return int(ended or 0), int(running or 0)
 
 
-def problems(server: Server, task: Any, ids: list[str], kept: bool) -> Iterator[str]:
+def problems(server: Server, app: dtq.App, ids: list[str], kept: bool) -> Iterator[str]:
     """Why not every task ended exactly once, in words; nothing when all is well.
 
     Each accepted id is asked for. The counters tell of what the ids cannot: a task that was settled twice, retried,
     lost, or left in a stream or pending list.
     """
-    broker = task._app.broker
     keys = Keys(server.prefix)
-    states = broker.states(QUEUE, ids)
+    states = app.broker.states(QUEUE, ids)
     expected = _SUCCEEDED if kept else _UNKNOWN
     if wrong := len(ids) - states.count(expected):
         yield f"{wrong} of {len(ids)} tasks are not in status {chr(expected)}"

@@ -144,7 +144,7 @@ def _calm() -> None:
 def _bare_listener(server: Server, board: Board) -> Iterator[None]:
     """A process in a blocking XREADGROUP on the bare stream."""
     server.client.xgroup_create(server.bare_key, bare.GROUP, id="0", mkstream=True)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     process = context.Process(target=bare.listen, args=(server.url, server.bare_key, str(board.path)), daemon=True)
     process.start()
     try:

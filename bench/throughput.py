@@ -55,7 +55,9 @@ def noop(server: Server, options: argparse.Namespace) -> dict[str, Any]:
     runs: dict[int, list[tuple[Drained, float, float]]] = {children: [] for children in options.children}
     for _ in range(options.repeats):
         for children in options.children:
-            run = drain(server, task, map(payload, range(options.tasks)), children, kept=options.retention > 0)
+            run = drain(
+                server, work.app, task, map(payload, range(options.tasks)), children, kept=options.retention > 0
+            )
             server.clear()
             runs[children].append((run, *bare.drain(server, options.tasks, children)))
     best = max(runs, key=lambda children: _median(run.per_s for run, _, _ in runs[children]))
@@ -101,7 +103,7 @@ def spin(server: Server, options: argparse.Namespace) -> dict[str, Any]:
     ideal: list[float] = []
     for _ in range(options.repeats):
         payloads = ({"i": index, "ms": milliseconds} for index in range(tasks))
-        runs.append(drain(server, task, payloads, children, kept=options.retention > 0))
+        runs.append(drain(server, work.app, task, payloads, children, kept=options.retention > 0))
         ideal.append(bare.spin(tasks, milliseconds, children))
     work.app.close()
     problems = sorted({problem for run in runs for problem in run.problems})
@@ -127,7 +129,9 @@ def backlog(server: Server, options: argparse.Namespace) -> dict[str, Any]:
     for _ in range(options.repeats):
         for tasks, each in runs.items():
             each.append(
-                drain(server, task, map(payload, range(tasks)), options.children[0], kept=options.retention > 0)
+                drain(
+                    server, work.app, task, map(payload, range(tasks)), options.children[0], kept=options.retention > 0
+                )
             )
     work.app.close()
     small, large = (_median(run.per_s for run in each) for each in runs.values())

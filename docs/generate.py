@@ -28,9 +28,10 @@ _SETTINGS = """\
 
 <!-- Written by docs/generate.py from python/dtq/settings.py; edit that instead. -->
 
-A setting is a keyword of `dtq.App(...)` and an environment variable. A keyword wins over its variable, the variable over
-the default; an option of `dtq worker` wins over all three. Everything that is wrong is listed in one `InvalidSettings`
-error. Switches are `1`, `true`, `yes`, `on` or `0`, `false`, `no`, `off`; an empty variable counts as unset.
+A setting is a keyword of `dtq.App(...)` and an environment variable. A keyword wins over its variable, the variable
+over the default; an option of `dtq worker` wins over all three. Everything that is wrong is listed in one
+`InvalidSettings` error. Switches are `1`, `true`, `yes`, `on` or `0`, `false`, `no`, `off`. An empty variable counts
+as unset.
 
 | keyword | variable | type | default | bounds | meaning |
 |---|---|---|---|---|---|
@@ -38,8 +39,9 @@ error. Switches are `1`, `true`, `yes`, `on` or `0`, `false`, `no`, `off`; an em
 
 Two rules join settings: `backoff_max_s` is at least `backoff_base_s`, and `renew_s` is less than half of `lease_s`.
 
-Producers and workers read their own copies. What a task is enqueued with (attempts, time limit, retention, dead letters)
-is decided by the producer and travels with the task; backoff, leases and everything about processes is the worker's.
+Producers and workers read their own copies. What a task is enqueued with (attempts, time limit, retention, dead
+letters) is decided by the producer and travels with the task; backoff, leases and all that is about processes are
+the worker's.
 """
 
 _ERRORS = """\
@@ -47,7 +49,7 @@ _ERRORS = """\
 
 <!-- Written by docs/generate.py from python/dtq/errors.py; edit that instead. -->
 
-All errors of dtq derive from `dtq.DtqError`. Each has a `code` and an `http_status`, for programs that answer to others.
+All errors of dtq derive from `dtq.DtqError`. Each has a `code` and an `http_status`, for programs that answer others.
 Messages name the field, what is wrong with it, and the way out; no message holds a password. The last column is
 the exit code of a `dtq` command that ends with the error.
 
@@ -67,8 +69,9 @@ inside a worker only.
 ## Raised in handlers
 
 These derive from `BaseException`, so that a broad `except Exception` does not swallow them. Clean up and let them pass.
+A sync handler gets them as they are; an async one is cancelled and sees `asyncio.CancelledError`.
 
-| exception | when |
+| exception | raised in a handler whose |
 |---|---|
 {raised_in}
 """
@@ -131,8 +134,7 @@ def _name(kind: type[BaseException]) -> str:
 
 def _meaning(kind: type[BaseException]) -> str:
     text = " ".join((inspect.getdoc(kind) or "").split())
-    text = re.sub(r"^Raised (by|in) a handler(: | )", "", text)
-    return text[:1].upper() + text[1:]
+    return re.sub(r"^Raised (by a handler: |in a handler whose )", "", text)
 
 
 def _parameters(kind: type[BaseException]) -> str:

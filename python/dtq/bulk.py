@@ -135,20 +135,24 @@ class BulkEnqueue(Iterator[BulkOutcome]):
         self._required = required
         self._problem = problem
         self._size = FIRST_CHUNK_TASKS
-        self._started = False
-        self._chunks = self._run(iter(payloads))
-        self._flat = chain.from_iterable(self._chunks)
+        self._payloads = payloads
+        self._begun: tuple[Iterator[list[BulkOutcome]], Iterator[BulkOutcome]] | None = None
 
     def __iter__(self) -> Iterator[BulkOutcome]:
-        self._started = True
-        return self._flat  # a loop over it costs no Python call per item
+        return self._begin()[1]  # a loop over it costs no Python call per item
 
     def __next__(self) -> BulkOutcome:
-        self._started = True
-        return next(self._flat)
+        return next(self._begin()[1])
+
+    def _begin(self) -> tuple[Iterator[list[BulkOutcome]], Iterator[BulkOutcome]]:
+        """The outcomes by chunk and one by one; a generator made earlier would keep this object alive."""
+        if self._begun is None:
+            chunks = self._run(iter(self._payloads))
+            self._begun = chunks, chain.from_iterable(chunks)
+        return self._begun
 
     def __del__(self) -> None:
-        if not getattr(self, "_started", True):
+        if getattr(self, "_begun", self) is None:
             warnings.warn(
                 "enqueue_many(...) was never iterated, so nothing was enqueued; iterate it or call .run()",
                 ResourceWarning,
@@ -158,9 +162,8 @@ class BulkEnqueue(Iterator[BulkOutcome]):
 
     def run(self) -> BulkCounts:
         """Enqueues everything that is left and counts the outcomes."""
-        self._started = True
         counts = BulkCounts()
-        for outcomes in self._chunks:
+        for outcomes in self._begin()[0]:
             for kind in (Accepted, Duplicate, Conflict, Invalid, Refused):
                 name = kind.__name__.lower()
                 setattr(counts, name, getattr(counts, name) + [type(outcome) for outcome in outcomes].count(kind))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import types
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -26,7 +26,7 @@ from dtq.settings import Settings
 INTERRUPTIONS = (TaskTimeout, TaskCancelled, TaskReleased)
 """What the worker raises in a handler; a handler that catches them ends as it pleases."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_CANCELLED: Callable[[], bool] = lambda: False  # noqa: E731
 
 # Types of result that are surely no forgotten generator or coroutine.
@@ -36,7 +36,17 @@ _PLAIN = frozenset({type(None), dict, list, str, int, float, bool, tuple})
 class Route:
     """What one task type needs for each of its attempts, worked out once."""
 
-    __slots__ = ("backoff", "fatal", "function", "handler", "is_async", "names", "recent_ns", "retry_on", "wants_context")
+    __slots__ = (
+        "backoff",
+        "fatal",
+        "function",
+        "handler",
+        "is_async",
+        "names",
+        "recent_ns",
+        "retry_on",
+        "wants_context",
+    )
 
     def __init__(self, handler: Handler, backoff: Backoff) -> None:
         self.handler = handler
@@ -73,7 +83,9 @@ class Executor:
             return Outcome("D", cause="damaged envelope", error_class="DamagedEnvelope", error=claim.error)
         known = ", ".join(sorted(self.routes)[:20]) or "none"
         return self._final(
-            claim, "unknown task", "UnknownTask",
+            claim,
+            "unknown task",
+            "UnknownTask",
             f"no handler is registered for task type {claim.task_type!r}; this worker knows: {known}",
         )
 
@@ -133,8 +145,13 @@ class Executor:
     def classify(self, claim: Claim, route: Route, error: BaseException) -> Outcome:
         """The outcome that an exception from a handler stands for."""
         if isinstance(error, TaskReleased):
-            return Outcome("L", charged=False, cause="released", error_class="TaskReleased",
-                           error="the worker shut down; the task runs again elsewhere")
+            return Outcome(
+                "L",
+                charged=False,
+                cause="released",
+                error_class="TaskReleased",
+                error="the worker shut down; the task runs again elsewhere",
+            )
         if isinstance(error, TaskCancelled):
             return Outcome("C", cause="cancel requested", error_class="TaskCancelled", error="the task was cancelled")
         if isinstance(error, Discard):
@@ -164,17 +181,35 @@ class Executor:
         delay_ms = None if error.after is None else max(1, round(error.after * 1000))
         if error.counts:
             return self._retry(claim, route, error, "retry", message_of(error), delay_ms=delay_ms)
-        return Outcome("R", delay_ms=self._delay(claim, route, delay_ms), charged=False, cause="retry",
-                       error_class="Retry", error=message_of(error))
+        return Outcome(
+            "R",
+            delay_ms=self._delay(claim, route, delay_ms),
+            charged=False,
+            cause="retry",
+            error_class="Retry",
+            error=message_of(error),
+        )
 
     def _retry(
-        self, claim: Claim, route: Route, error: BaseException, cause: str, message: str, trace: str = "",
+        self,
+        claim: Claim,
+        route: Route,
+        error: BaseException,
+        cause: str,
+        message: str,
+        trace: str = "",
         delay_ms: int | None = None,
     ) -> Outcome:
         if claim.attempt - claim.released >= claim.max_attempts:
             return self._final(claim, cause, class_name(error), message, trace)
-        return Outcome("R", delay_ms=self._delay(claim, route, delay_ms), cause=cause, error_class=class_name(error),
-                       error=message, traceback=trace)
+        return Outcome(
+            "R",
+            delay_ms=self._delay(claim, route, delay_ms),
+            cause=cause,
+            error_class=class_name(error),
+            error=message,
+            traceback=trace,
+        )
 
     def _delay(self, claim: Claim, route: Route, delay_ms: int | None) -> int:
         if delay_ms is not None:
@@ -193,25 +228,32 @@ class Executor:
 
     def detail(self, outcome: Outcome) -> bytes:
         """The detail part of the task's record."""
-        return orjson.dumps({
-            "worker_id": self._worker_id,
-            "cause": outcome.cause,
-            "error_class": outcome.error_class,
-            "error": outcome.error,
-            "traceback": outcome.traceback,
-        })
+        return orjson.dumps(
+            {
+                "worker_id": self._worker_id,
+                "cause": outcome.cause,
+                "error_class": outcome.error_class,
+                "error": outcome.error,
+                "traceback": outcome.traceback,
+            }
+        )
 
     def history_line(self, claim: Claim, outcome: Outcome, ended_ms: int) -> bytes:
         """This attempt's line in the history that the record keeps."""
-        return orjson.dumps({
-            "attempt": claim.attempt,
-            "cause": outcome.cause,
-            "started_ms": claim.started_ms,
-            "ended_ms": ended_ms,
-            "worker_id": self._worker_id,
-            "error_class": outcome.error_class,
-            "error": outcome.error,
-        }) + b"\n"
+        return (
+            orjson.dumps(
+                {
+                    "attempt": claim.attempt,
+                    "cause": outcome.cause,
+                    "started_ms": claim.started_ms,
+                    "ended_ms": ended_ms,
+                    "worker_id": self._worker_id,
+                    "error_class": outcome.error_class,
+                    "error": outcome.error,
+                }
+            )
+            + b"\n"
+        )
 
 
 def check_result(result: object) -> str | None:
@@ -222,4 +264,3 @@ def check_result(result: object) -> str | None:
     if isinstance(result, (types.GeneratorType, types.AsyncGeneratorType)):
         return "the handler returned a generator; return a list, or enqueue one task for each item"
     return None
-

@@ -17,7 +17,7 @@ def class_name(error: BaseException) -> str:
     """The class of an exception, with its module unless it is a built-in or one of dtq's."""
     kind = type(error)
     module, name = kind.__module__, kind.__qualname__
-    plain = not isinstance(module, str) or module in ("builtins", "dtq.errors")
+    plain = module in ("builtins", "dtq.errors")
     return clean(name if plain else f"{module}.{name}", 300)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dtq.context import Context
-from dtq.errors import InvalidHandler
+from dtq.errors import InvalidHandler, InvalidTask
 from dtq.options import TaskOptions, check_task_type
 
 
@@ -47,12 +47,15 @@ class Handler:
         return f"payload.{unknown[0]}: {self.name} takes no such argument; known are {known}"
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Positional arguments turned into keywords, in order; TypeError as a call would raise it."""
+        """Positional arguments turned into keywords, in order; InvalidTask where a call would raise TypeError."""
         if len(args) > len(self.order):
-            raise TypeError(f"{self.name}() takes {len(self.order)} positional arguments but {len(args)} were given")
+            raise InvalidTask(
+                "payload",
+                f"{self.name} takes {len(self.order)} positional arguments, but {len(args)} were given; name them",
+            )
         payload = dict(zip(self.order, args, strict=False))
         for name in payload.keys() & kwargs.keys():
-            raise TypeError(f"{self.name}() got multiple values for argument {name!r}")
+            raise InvalidTask(f"payload.{name}", f"{self.name} got it twice; give it once")
         payload.update(kwargs)
         return payload
 

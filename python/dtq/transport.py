@@ -31,10 +31,17 @@ _REFUSALS = (
 
 
 def _options(timeout_s: float | None) -> dict[str, Any]:
+    from inspect import signature
+
     from redis.backoff import NoBackoff
+    from redis.connection import AbstractConnection
     from redis.retry import Retry
 
+    # Two CLIENT SETINFO and a look at redis-py's metadata for each new connection: 5 ms that tell nobody anything.
+    parameters = signature(AbstractConnection.__init__).parameters
+    silent = {"driver_info": None} if "driver_info" in parameters else {"lib_name": None, "lib_version": None}
     return {
+        **silent,
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": timeout_s,

@@ -46,7 +46,7 @@ def test_no_attempt_number_overflows(attempt: int, base: float, jitter: float, d
     ],
 )  # fmt: skip
 def test_bad_fields_are_named(fields: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         Backoff(**fields)
     assert str(caught.value) == message
 
@@ -56,5 +56,5 @@ def test_a_constant_delay_has_no_jitter() -> None:
 
 
 def test_attempts_count_from_one() -> None:
-    with pytest.raises(ValueError, match="^attempt: 0 is out of bounds"):
+    with pytest.raises(ValueError, match=r"^attempt: 0 is out of bounds"):
         Backoff().delay_ms(0, 0.5)

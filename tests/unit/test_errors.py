@@ -48,7 +48,7 @@ def test_every_error_says_how_it_is_answered(name: str) -> None:
     ],
 )
 def test_errors_survive_pickle_and_copy(error: errors.DtqError) -> None:
-    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - made here
         assert type(twin) is type(error)
         assert str(twin) == str(error)
         assert vars(twin) == vars(error)
@@ -78,5 +78,5 @@ def test_core_errors_become_public_ones() -> None:
 
 @pytest.mark.parametrize("after", [-1, float("nan"), float("inf")])
 def test_retry_refuses_what_is_no_waiting_time(after: float) -> None:
-    with pytest.raises(ValueError, match="^after: "):
+    with pytest.raises(ValueError, match=r"^after: "):
         errors.Retry(after=after)

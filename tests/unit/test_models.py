@@ -39,7 +39,7 @@ def test_codes_count_in_the_order_of_the_lifecycle() -> None:
     assert [TaskStatus.from_code(code) for code in range(1, 10)] == list(TaskStatus)
     assert [status for status in TaskStatus if status.terminal] == list(TaskStatus)[4:]
     assert set(VALID_TRANSITIONS) == set(TaskStatus)
-    with pytest.raises(ValueError, match="^status code: 0 is out of bounds"):
+    with pytest.raises(ValueError, match=r"^status code: 0 is out of bounds"):
         TaskStatus.from_code(0)
 
 

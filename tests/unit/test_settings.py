@@ -54,7 +54,8 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     [
         ({"renew_s": 15.0}, "renew_s (DTQ_RENEW_S): 15 is not less than half of lease_s (30); renew more often or "
                             "lengthen the lease"),
-        ({"backoff_base_s": 90.0}, "backoff_max_s (DTQ_BACKOFF_MAX_S): 60 is less than backoff_base_s (90); raise it or "
+        ({"backoff_base_s": 90.0}, "backoff_max_s (DTQ_BACKOFF_MAX_S): 60 is less than backoff_base_s (90); "
+            "raise it or "
                                    "lower the base"),
         ({"lease_s": float("inf")}, "lease_s (DTQ_LEASE_S): inf is not a number of seconds from 0.1 to 86400"),
         ({"children": 2.5}, "children (DTQ_CHILDREN): 2.5 is not a whole number of processes from 1 to 1024"),

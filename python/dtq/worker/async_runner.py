@@ -13,6 +13,7 @@ from dtq._core import Claim, Slots
 from dtq.clock import SYSTEM
 from dtq.executor import Executor, Route, check_result
 from dtq.models import Outcome
+from dtq.worker.journal import LOGGER
 
 
 @dataclass(slots=True)
@@ -67,7 +68,11 @@ class AsyncRunner:
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
         """Run something in a thread of the loop's pool after a while."""
         loop = self.loop()
-        loop.call_soon_threadsafe(loop.call_later, seconds, loop.run_in_executor, None, function)
+
+        def later() -> None:
+            loop.call_later(seconds, lambda: loop.run_in_executor(None, function))
+
+        loop.call_soon_threadsafe(later)
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running loop."""
@@ -80,7 +85,13 @@ class AsyncRunner:
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        loop.run_forever()
+        while True:
+            try:
+                loop.run_forever()
+            except BaseException as error:
+                # A task that a handler has started on its own raised SystemExit or KeyboardInterrupt, which end a
+                # loop. The other handlers go on.
+                LOGGER.warning("a background task of an async handler raised %s", type(error).__name__)
 
     def _begin(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         attempt.task = self.loop().create_task(self._run(attempt, call))

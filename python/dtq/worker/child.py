@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from dtq._core import Claim, CoreError, Slots
+from dtq._core import Claim, Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
-from dtq.errors import BrokerUnavailable, TaskCancelled, TaskReleased, TaskTimeout
+from dtq.errors import BrokerUnavailable, GroupLost, TaskCancelled, TaskReleased, TaskTimeout
 from dtq.executor import INTERRUPTIONS, Executor, Route
 from dtq.models import Outcome
 from dtq.registry import Registry
@@ -35,8 +35,12 @@ _SLOW_NS = 1_000_000
 _OLD_NS = 5_000_000
 """No outcome waits longer than this for its settle, if handlers are quick."""
 
+_ENOUGH = "max_tasks_per_child reached"
+
 INTERRUPTION_KINDS: dict[str, type[BaseException]] = {
-    "timeout": TaskTimeout, "cancelled": TaskCancelled, "released": TaskReleased
+    "timeout": TaskTimeout,
+    "cancelled": TaskCancelled,
+    "released": TaskReleased,
 }
 
 
@@ -72,11 +76,11 @@ class Child:
         self._slots = slots
         self._channel = channel
         self._executor = Executor(registry, settings, identity.worker_id)
-        self._turns = Turns(broker, identity.consumer, identity.worker_id, queues)
-        self._waiter = Waiter(broker, identity.consumer, queues, channel)
-        self._runner = AsyncRunner(
-            self._executor, slots, identity.number, settings.concurrency, self._async_ended
+        self._turns = Turns(
+            broker, self._executor, identity.consumer, identity.worker_id, queues, settings.result_max_bytes
         )
+        self._waiter = Waiter(broker, identity.consumer, queues, channel)
+        self._runner = AsyncRunner(self._executor, slots, identity.number, settings.concurrency, self._async_ended)
         kinds = {route.is_async for route in self._executor.routes.values()}
         self._has_async, self._mixed = True in kinds, len(kinds) == 2
         self._pace = Pace(settings.claim_budget_s, settings.claim_max)
@@ -89,7 +93,8 @@ class Child:
         self._oldest_ns = 0
         self._clock_offset_ns = 0
         self._backoff_s = 0.0
-        self._interruption: tuple[str, str] = ("", "")
+        self._interruption: str | None = None
+        self._last_task = settings.max_tasks_per_child or sys.maxsize
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
@@ -148,8 +153,7 @@ class Child:
         want = self._pace.want()
         if self._has_async:
             want = min(want, len(self._runner.free_places))
-        if self._settings.max_tasks_per_child:
-            want = min(want, max(1, self._settings.max_tasks_per_child - self._done))
+        want = min(want, max(1, self._last_task - self._done))
         with self._turns.lock:
             for index in range(len(self._queues)):
                 mine = adopts.get(index, ())
@@ -158,7 +162,7 @@ class Child:
                 held = [attempt.claim.entry for attempt in self._in_flight.values() if attempt.index == index]
                 held += [claim.entry for batch_index, batch in self._batches if batch_index == index for claim in batch]
                 self._offer(index, self._turns.take(index, want, adopts=mine, held=held, idle=True))
-            if not any(map(len, self._turns.outcomes)):
+            if not self._turns.waiting:
                 self._oldest_ns = 0
         return bool(self._batches)
 
@@ -176,6 +180,11 @@ class Child:
         """Block on the streams until something comes; what came is adopted by the next turn."""
         try:
             entries = self._waiter.read()
+        except GroupLost:
+            self._turns.lost()
+            for queue in self._queues:
+                self._turns.mend_group(queue)
+            return
         except BrokerUnavailable:
             self._turns.lost()
             raise
@@ -194,9 +203,8 @@ class Child:
         queue, number, slots = self._queues[index], self._number, self._slots
         outcomes, lock = self._turns.outcomes[index], self._turns.lock
         routes, run, boottime = self._executor.routes, self._executor.run, SYSTEM.boottime_ns
-        succeed, start, finish, begin = outcomes.succeed, slots.start, slots.finish, slots.begin
-        most_bytes, claim_max = self._settings.result_max_bytes, self._settings.claim_max
-        last_task = self._settings.max_tasks_per_child or sys.maxsize
+        collect, start, finish, begin = self._turns.collect, slots.start, slots.finish, slots.begin
+        claim_max, last_task = self._settings.claim_max, self._last_task
         now = boottime()
         while claims:
             if self._leaving is not None or now >= slots.safe_until():
@@ -235,18 +243,12 @@ class Child:
             self._pace.ran(took)
             ended_ms = (ended + self._clock_offset_ns) // 1_000_000
             with lock:
-                if type(result) is Outcome:
-                    self._settle_as(index, claim, result, ended_ms)
-                else:
-                    try:
-                        succeed(claim, result, ended_ms, most_bytes)
-                    except CoreError as error:
-                        self._settle_as(index, claim, self._executor.result_refused(claim, error), ended_ms)
+                collect(index, claim, result, ended_ms)
             self._oldest_ns = self._oldest_ns or ended
             self._done += 1
             now = ended
-            if self._interruption[0] or self._done >= last_task:
-                self._after_limit()
+            if self._interruption is not None or self._done >= last_task:
+                self._leaving = self._leaving or self._interruption or _ENOUGH
         self._batches.popleft()
 
     def _begin_elsewhere(self, index: int, claim: Claim, route: Route | None) -> bool:
@@ -273,7 +275,14 @@ class Child:
             attempt = Attempt(place, index, claim, route, now)
             self._in_flight[claim.seq] = attempt
             self._slots.start(
-                self._number, place, claim.entry, index, claim.band, claim.seq, claim.attempt, now,
+                self._number,
+                place,
+                claim.entry,
+                index,
+                claim.band,
+                claim.seq,
+                claim.attempt,
+                now,
                 self._limit(claim, now),
             )
             outcome = self._runner.start(attempt, self._queues[index])
@@ -284,7 +293,7 @@ class Child:
             self._pace.ran(20_000)
         if outcome is not None:
             with self._turns.lock:
-                self._settle_as(index, claim, outcome, (now + self._clock_offset_ns) // 1_000_000)
+                self._turns.collect(index, claim, outcome, (now + self._clock_offset_ns) // 1_000_000)
             self._oldest_ns = self._oldest_ns or now
             self._done += 1
         return True
@@ -296,64 +305,32 @@ class Child:
             return min(now + timeout_ns, max(now + 1, claim.deadline_ms * 1_000_000 - self._clock_offset_ns))
         return now + timeout_ns
 
-    def _after_limit(self) -> None:
-        """After an interruption, or its share of tasks, a child gives way to a fresh one."""
-        kind, _ = self._interruption
-        self._leaving = self._leaving or (f"interrupted ({kind})" if kind else "max_tasks_per_child reached")
-
     # --- outcomes ------------------------------------------------------------------------------------------------
-
-    def _settle_as(self, index: int, claim: Claim, outcome: Outcome, ended_ms: int) -> None:
-        """Collect an outcome that is no success. The caller holds the lock."""
-        executor = self._executor
-        self._turns.outcomes[index].settle(
-            claim, outcome.letter, ended_ms, outcome.delay_ms, executor.detail(outcome),  # type: ignore[arg-type]
-            executor.history_line(claim, outcome, ended_ms),
-        )
-        level = 30 if outcome.letter in "DF" else 20
-        LOGGER.log(
-            level, "task %s (%s) attempt %d %s: %s%s", claim.id, claim.task_type or "unknown type", claim.attempt,
-            outcome.status.value if outcome.letter != "L" else "released", outcome.cause,
-            f" ({outcome.error_class})" if outcome.error_class else "",
-        )
 
     def _collect(self) -> None:
         """Take over async attempts that have ended."""
-        if not self._runner.ended:
-            return
-        with self._turns.lock:
-            self._collect_locked()
+        if self._runner.ended:
+            with self._turns.lock:
+                self._collect_locked()
 
     def _collect_locked(self) -> None:
         ended = self._runner.ended
         while ended:
             attempt = ended.popleft()
-            claim, result, outcomes = attempt.claim, attempt.result, self._turns.outcomes[attempt.index]
             ended_ms = (attempt.ended_ns + self._clock_offset_ns) // 1_000_000
-            if isinstance(result, Outcome):
-                self._settle_as(attempt.index, claim, result, ended_ms)
-            else:
-                try:
-                    outcomes.succeed(claim, result, ended_ms, self._settings.result_max_bytes)
-                except CoreError as error:
-                    self._settle_as(attempt.index, claim, self._executor.result_refused(claim, error), ended_ms)
-            del self._in_flight[claim.seq]
+            self._turns.collect(attempt.index, attempt.claim, attempt.result, ended_ms)
+            del self._in_flight[attempt.claim.seq]
             self._runner.free_places.append(attempt.place)
             self._oldest_ns = self._oldest_ns or attempt.ended_ns
             self._done += 1
-        if self._settings.max_tasks_per_child and self._done >= self._settings.max_tasks_per_child:
-            self._leaving = self._leaving or "max_tasks_per_child reached"
+        if self._done >= self._last_task:
+            self._leaving = self._leaving or _ENOUGH
 
     def _settle(self) -> None:
         """Send every collected outcome, claiming nothing."""
         with self._turns.lock:
-            self._settle_locked()
-
-    def _settle_locked(self) -> None:
-        for index, outcomes in enumerate(self._turns.outcomes):
-            if len(outcomes):
-                self._turns.take(index, 0)
-        self._oldest_ns = 0
+            self._turns.settle()
+            self._oldest_ns = 0
 
     def _async_ended(self) -> None:
         """In the loop's thread, after each async attempt: wake the main thread, or settle beside its sync handler."""
@@ -368,7 +345,7 @@ class Child:
         with self._turns.lock:
             self._collect_locked()
             try:
-                self._settle_locked()
+                self._turns.settle()
             except BrokerUnavailable:
                 self._runner.call_later(1.0, self._settle_beside)
 
@@ -413,5 +390,5 @@ class Child:
         elif self._executing == seq:
             # Once only, and never after the handler has returned: the mark goes before the exception flies.
             self._executing = 0
-            self._interruption = (kind, text)
+            self._interruption = f"interrupted ({kind})"
             raise error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dtq._core import Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
+from dtq.errors import WorkerDeclaredDead
 from dtq.settings import Settings
 
 
@@ -42,7 +44,11 @@ class Lease:
         """Renew, then sweep. Raises WorkerDeclaredDead, BrokerUnavailable."""
         period = self._settings.renew_s
         self.next_at = SYSTEM.monotonic() + min(period, 0.25)  # sooner than usual if this fails
-        self.renew()
+        try:
+            self.renew()
+        except WorkerDeclaredDead:
+            self.next_at = math.inf  # said once; another lease follows
+            raise
         self.next_at = SYSTEM.monotonic() + period
         self._sweep()
 
@@ -54,7 +60,7 @@ class Lease:
         self._slots.set_safe_until(sent_ns + round((self._settings.lease_s - self._margin_s) * 1e9))
 
     def _sweep(self) -> None:
-        """Hand over what late commands of children that are gone have claimed: nobody received it, so none has begun."""
+        """Hand over what late commands of children that are gone have claimed: unreceived, so not begun."""
         for queue in self._queues:
             for consumer in self._broker.consumers(queue):
                 if consumer.startswith(f"{self._worker_id}.") and consumer not in self._live():

@@ -82,7 +82,9 @@ class Limits:
         if used <= limit or child.killed_for:
             return
         if used > limit * _MEMORY_KILL and rows:
-            LOGGER.warning("child %s uses %d bytes, far above max_memory_per_child_bytes; killing it", child.consumer, used)
+            LOGGER.warning(
+                "child %s uses %d bytes, far above max_memory_per_child_bytes; killing it", child.consumer, used
+            )
             child.kill("out of memory")
         elif not child.leaving:
             LOGGER.info("child %s uses %d bytes, above max_memory_per_child_bytes; replacing it", child.consumer, used)

@@ -1,4 +1,4 @@
-"""What a freshly forked child does before it works: a session and parent of its own, fresh randomness, a word of hello."""
+"""What a freshly forked child does before it works: own session and parent, fresh randomness, a word of hello."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class Nursery:
     ) -> int:
         """Work until it is time to leave; the exit code."""
         broker = Broker(settings)
-        child = Child(Identity(worker_id, number, incarnation), queues, registry, settings, slots, self._channel, broker)
+        child = Child(
+            Identity(worker_id, number, incarnation), queues, registry, settings, slots, self._channel, broker
+        )
         self._channel.send({"say": "ready"})
         why = child.run()
         self._channel.send({"say": "bye", "why": why})

@@ -69,6 +69,13 @@ def child_pids() -> list[int]:
         return []
 
 
+def reap_orphans(known: set[int]) -> None:
+    """Reap inherited processes that have ended, which nobody else can; those in `known` belong to somebody here."""
+    for pid in child_pids():
+        if pid not in known:
+            wait_status(pid)
+
+
 def private_bytes(pid: int) -> int:
     """Memory that only this process has; what it shares with its siblings since the fork is not counted. 0: unknown."""
     try:

@@ -1,4 +1,4 @@
-"""How a worker starts: the template with the app, its settings, the server; each refusal is one line and an exit code."""
+"""How a worker starts: the app's template, settings, the server; each refusal is one line and an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from dtq.worker.channel import Message
 from dtq.worker.exits import CLEAN, UNAVAILABLE, USAGE
 from dtq.worker.journal import LOGGER, start_logging
 from dtq.worker.processes import become_subreaper
-from dtq.worker.supervisor import Signals, Supervisor
+from dtq.worker.signals import Signals
+from dtq.worker.supervisor import Supervisor
 from dtq.worker.template_process import TemplateProcess
 
 _PATIENCE_S = 5.0
@@ -75,8 +76,16 @@ def start_worker(
         settings = replace(settings, redis_url=broker.url)
         slots = Slots(descriptor, settings.children, 1 + settings.concurrency, create=True)
         supervisor = Supervisor(
-            signals, template, start_template, slots, broker, settings, chosen, new_worker_id,
-            _facts(app_path, settings, chosen), burst,
+            signals,
+            template,
+            start_template,
+            slots,
+            broker,
+            settings,
+            chosen,
+            new_worker_id,
+            _facts(app_path, settings, chosen),
+            burst,
         )
         supervised = True
         return supervisor.run()

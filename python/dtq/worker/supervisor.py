@@ -9,77 +9,29 @@ import contextlib
 import os
 import selectors
 import signal
-import socket
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from dtq._core import Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
-from dtq.errors import GroupLost
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed, Message
+from dtq.worker.drain import Drain
+from dtq.worker.errands import Errands
 from dtq.worker.exits import CLEAN, NO_CHILDREN, RELEASED
 from dtq.worker.journal import LOGGER
-from dtq.worker.lease import Lease
 from dtq.worker.limits import Limits
-from dtq.worker.pool import START_S, ChildProcess, Death, bury
-from dtq.worker.processes import OutOfMemoryCounter, child_pids, wait_status
-from dtq.worker.scheduler import BurstWatch, Leadership, Reaper, Scheduler
-from dtq.worker.steward import Steward
+from dtq.worker.pool import START_S, ChildProcess, bury
+from dtq.worker.processes import OutOfMemoryCounter, child_pids, reap_orphans
+from dtq.worker.signals import Signals
 from dtq.worker.template_process import TemplateProcess
 
 _BUSY_TICK_S = 0.02
 _IDLE_TICK_S = 0.05
 _START_FAILURES = 10
 """So many children in a row that never became ready end the worker."""
-_FORCED_GRACE_S = 1.0
 _LAST_WORDS_S = 5.0
-
-
-class Signals:
-    """Turns SIGTERM, SIGINT and SIGCHLD into something a selector can wait for."""
-
-    def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair()
-        self._ours.setblocking(False)
-        theirs.setblocking(False)
-        self._theirs = theirs
-        self.stops: list[int] = []
-        self.child_ended = False
-        self._before: dict[int, Any] = {}
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            self._before[number] = signal.signal(number, self._note)
-        self._wakeup_before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGCHLD:
-            self.child_ended = True
-        else:
-            self.stops.append(number)
-
-    def fileno(self) -> int:
-        return self._ours.fileno()
-
-    def ring(self) -> None:
-        """Wake the selector; safe from any thread."""
-        with contextlib.suppress(BlockingIOError):
-            self._theirs.send(b"\0")
-
-    def clear(self) -> None:
-        """Take what woke the selector."""
-        with contextlib.suppress(BlockingIOError):
-            while self._ours.recv(4096):
-                pass
-
-    def restore(self) -> None:
-        """Give the signals back."""
-        signal.set_wakeup_fd(self._wakeup_before)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._ours.close()
-        self._theirs.close()
 
 
 class Supervisor:
@@ -102,16 +54,21 @@ class Supervisor:
         self._template: TemplateProcess | None = template
         self._start_template = start_template
         self._slots = slots
-        self._broker = broker
         self._settings = settings
         self._queues = queues
         self._new_worker_id = new_worker_id
-        self._facts = facts
-        self._burst = burst
         self._worker_id = new_worker_id()
-        self._steward = Steward(broker, self._note_declared_dead)
-        self._leadership = Leadership(broker, self._worker_id)
-        self._limits = Limits(slots, settings, self._hand_back)
+        self._errands = Errands(
+            broker,
+            settings,
+            queues,
+            slots,
+            facts,
+            self._live_consumers,
+            self._note_declared_dead,
+            self._note_empty if burst else None,
+        )
+        self._limits = Limits(slots, settings, self._errands.hand_back)
         self._out_of_memory = OutOfMemoryCounter()
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, ChildProcess] = {}
@@ -121,11 +78,7 @@ class Supervisor:
         self._start_failures = 0
         self._declared_dead = False
         self._empty = False
-        self._draining = False
-        self._forced_by = 0
-        self._drain_until = 0.0
-        self._kill_at = 0.0
-        self._released = False
+        self._drain = Drain(settings, slots)
         self._gave_up = ""
         self._template_at = 0.0
         self._foreign = set(child_pids())
@@ -134,13 +87,11 @@ class Supervisor:
 
     def run(self) -> int:
         """Work until stopped, until the burst is done, or until no child can be started."""
-        self._lease().renew()
-        self._steward.start()
+        self._errands.begin(self._worker_id)
         self._selector.register(self._signals, selectors.EVENT_READ, None)
-        assert self._template is not None
-        self._watch_template(self._template)
-        self._configure(self._template)
-        self._take_duties()
+        if self._template is not None:
+            self._watch_template(self._template)
+            self._configure(self._template)
         self._wanted = dict.fromkeys(range(self._settings.children), 0.0)
         LOGGER.info("worker %s: %d children on %s", self._worker_id, self._settings.children, ", ".join(self._queues))
         busy = True
@@ -150,51 +101,25 @@ class Supervisor:
         return self._stop()
 
     def _finished(self) -> bool:
-        return (self._draining or bool(self._gave_up)) and not self._children
+        return (self._drain.active or bool(self._gave_up)) and not self._children
 
     def _stop(self) -> int:
         """Leave: last hand-overs, then the lease."""
-        worker_id = self._worker_id
-
-        def leave() -> None:
-            self._leadership.give_up()
-            self._broker.leave(worker_id)
-
-        self._steward.take_duties()
-        self._steward.submit("leave", leave)
-        if not self._steward.stop(_LAST_WORDS_S):
-            LOGGER.warning("worker %s: Redis did not answer at the end; its lease will run out by itself", worker_id)
-        if self._template is not None:
-            self._end_template()
+        if not self._errands.leave(_LAST_WORDS_S):
+            LOGGER.warning("Redis did not answer at the end; the lease of %s runs out by itself", self._worker_id)
+        self._end_template()
         self._selector.close()
         if self._gave_up:
             LOGGER.error("no child can be started: %s", self._gave_up)
             return NO_CHILDREN
-        LOGGER.info("worker %s has left", worker_id)
-        if self._forced_by:
-            return 128 + self._forced_by
-        return RELEASED if self._released else CLEAN
-
-    def _take_duties(self) -> None:
-        self._leadership = Leadership(self._broker, self._worker_id)
-        duties: list[Any] = [
-            self._lease(),
-            self._leadership,
-            Scheduler(self._broker, self._leadership),
-            Reaper(self._broker, self._settings, self._leadership, self._steward.steady_for),
-        ]
-        if self._burst:
-            duties.append(BurstWatch(self._broker, self._queues, self._note_empty))
-        self._steward.take_duties(*duties)
-
-    def _lease(self) -> Lease:
-        return Lease(
-            self._broker, self._settings, self._worker_id, self._facts, self._slots, self._queues, self._live_consumers
-        )
+        LOGGER.info("worker %s has left", self._worker_id)
+        if self._drain.forced_by:
+            return 128 + self._drain.forced_by
+        return RELEASED if self._drain.released else CLEAN
 
     def _live_consumers(self) -> set[str]:
-        """Called by the steward's thread. A name is never used twice, so a stale view only delays a sweep."""
-        return {child.consumer for child in list(self._children.values())} | set(self._handing_over)
+        """Called by the steward's thread."""
+        return {child.consumer for child in list(self._children.values())}
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -207,14 +132,14 @@ class Supervisor:
         self._signals.ring()
 
     def _wait(self, seconds: float) -> None:
-        due = [at for at in self._wanted.values()] if self._template is not None and self._template.ready else []
+        due = list(self._wanted.values()) if self._template is not None and self._template.ready else []
         if due:
             seconds = max(0.0, min(seconds, min(due) - SYSTEM.monotonic()))
         for key, _ in self._selector.select(seconds):
             handle: Callable[[], None] | None = key.data
             if handle is None:
                 self._signals.clear()
-            elif key.fileobj in self._selector.get_map():  # an earlier event may have unregistered it
+            elif self._selector.get_map().get(key.fd) is key:  # an earlier event may have unregistered it
                 handle()
 
     def _tick(self, now: float) -> bool:
@@ -226,8 +151,8 @@ class Supervisor:
             self._reap_orphans()
         if self._declared_dead:
             self._start_over()
-        if self._empty and not self._draining:
-            self._drain("nothing is left to do", now)
+        if self._empty and not self._drain.active:
+            self._begin_drain("nothing is left to do", now)
         busy = False
         for child in list(self._children.values()):
             if child.ready:
@@ -236,8 +161,8 @@ class Supervisor:
                 child.kill("start took too long")
                 if not child.pid:
                     self._start_failed(child, f"it said nothing for {START_S:g} s")
-        if self._draining:
-            self._press(now)
+        if self._drain.active:
+            self._drain.press(list(self._children.values()), now)
             return True
         if self._template is None and now >= self._template_at:
             self._replace_template()
@@ -248,18 +173,16 @@ class Supervisor:
 
     def _stop_asked(self, number: int, now: float) -> None:
         name = signal.Signals(number).name
-        if not self._draining:
+        if not self._drain.active:
             grace = self._settings.shutdown_grace_s
             LOGGER.info("%s: no new tasks; running ones get %g s. Send it again to stop now", name, grace)
-            self._drain(name, now)
-        elif not self._forced_by:
+            self._begin_drain(name, now)
+        elif not self._drain.forced_by:
             LOGGER.warning("%s again: stopping now, running tasks are released", name)
-            self._forced_by = number
-            self._drain_until = now
+            self._drain.force(number, now)
 
-    def _drain(self, why: str, now: float) -> None:
-        self._draining = True
-        self._drain_until = now + self._settings.shutdown_grace_s
+    def _begin_drain(self, why: str, now: float) -> None:
+        self._drain.begin(now)
         self._wanted.clear()
         for child in list(self._children.values()):
             if child.ready:
@@ -275,26 +198,6 @@ class Supervisor:
         else:
             self._forget(child)
 
-    def _press(self, now: float) -> None:
-        """When the grace is over: interrupt what runs, then kill."""
-        if now < self._drain_until:
-            return
-        if not self._kill_at:
-            grace = self._settings.kill_grace_s
-            self._kill_at = now + (min(grace, _FORCED_GRACE_S) if self._forced_by else grace)
-            for child in self._children.values():
-                for row in self._slots.rows(child.number):
-                    self._released = True
-                    child.interrupted[row.seq] = self._kill_at + 1.0
-                    child.interrupt(row, "released", "the worker shuts down")
-        elif self._forced_by:
-            self._kill_at = min(self._kill_at, now + _FORCED_GRACE_S)
-        if now >= self._kill_at:
-            for child in self._children.values():
-                if not child.killed_for:
-                    LOGGER.warning("child %s did not end in time; killing it, its tasks are released", child.consumer)
-                    child.kill("released", [])
-
     # --- children ------------------------------------------------------------------------------------------------
 
     def _fork_wanted(self, now: float) -> None:
@@ -305,9 +208,7 @@ class Supervisor:
             del self._wanted[number]
             self._incarnation += 1
             ours, theirs = Channel.pair()
-            child = ChildProcess(
-                number, self._incarnation, f"{self._worker_id}.{number}.{self._incarnation}", ours
-            )
+            child = ChildProcess(number, self._incarnation, f"{self._worker_id}.{number}.{self._incarnation}", ours)
             try:
                 template.channel.send(
                     {"say": "fork", "number": number, "incarnation": child.incarnation}, (theirs.fileno(),)
@@ -347,7 +248,7 @@ class Supervisor:
             child.ready = True
             self._start_failures = 0
             LOGGER.debug("child %s is ready (pid %d)", child.consumer, child.pid)
-            if self._draining:
+            if self._drain.active:
                 child.leave("drain")
         elif say == "failed":
             child.failed = message["why"]
@@ -361,22 +262,26 @@ class Supervisor:
                 self._heard(child, message)
         self._unregister(child)
         death = bury(child, self._slots, self._out_of_memory)
+        if child.ready:
+            self._errands.hand_over(death)  # before it is forgotten: a sweep must not take it for a stray
         del self._children[child.number]
         if child.ready:
-            self._hand_over(death)
             if death.clean:
                 LOGGER.debug("child %s has left: %s", child.consumer, child.bye)
             else:
                 LOGGER.warning(
-                    "child %s (pid %d) died: %s; %d running task(s) go elsewhere", child.consumer, child.pid,
-                    death.cause, len(death.executing),
+                    "child %s (pid %d) died: %s; %d running task(s) go elsewhere",
+                    child.consumer,
+                    child.pid,
+                    death.cause,
+                    len(death.executing),
                 )
             self._replace(child.number, 0.0)
         else:
             self._count_start_failure(child, child.failed or death.cause)
 
     def _replace(self, number: int, delay_s: float) -> None:
-        if not self._draining and not self._gave_up and number < self._settings.children:
+        if not self._drain.active and not self._gave_up and number < self._settings.children:
             self._wanted[number] = SYSTEM.monotonic() + delay_s
 
     def _start_failed(self, child: ChildProcess, why: str) -> None:
@@ -384,14 +289,14 @@ class Supervisor:
         self._count_start_failure(child, why)
 
     def _count_start_failure(self, child: ChildProcess, why: str) -> None:
-        if self._draining:
+        if self._drain.active:
             return
         self._start_failures += 1
         delay_s = min(5.0, 0.1 * 2.0 ** (self._start_failures - 1))
         LOGGER.warning("child %s could not start: %s; next try in %.1f s", child.consumer, why, delay_s)
         if self._start_failures >= _START_FAILURES and not any(other.ready for other in self._children.values()):
             self._gave_up = why
-            self._drain("no child can be started", SYSTEM.monotonic())
+            self._begin_drain("no child can be started", SYSTEM.monotonic())
             return
         self._replace(child.number, delay_s)
 
@@ -410,42 +315,11 @@ class Supervisor:
         known = {child.pid for child in self._children.values()} | self._foreign
         if self._template is not None:
             known.add(self._template.pid)
-        starting = any(not child.pid for child in self._children.values())
-        for pid in child_pids():
-            # While a child has yet to say hello its pid is unknown: its end must not be taken from it.
-            if pid not in known and not starting:
-                wait_status(pid)
+        # While a child has yet to say hello its pid is unknown: its end must not be taken from it.
+        if all(child.pid for child in self._children.values()):
+            reap_orphans(known)
 
-    # --- what Redis has to know ----------------------------------------------------------------------------------
-
-    def _hand_over(self, death: Death) -> None:
-        consumer = death.child.consumer
-        self._handing_over.add(consumer)
-
-        def hand_over() -> None:
-            for queue in self._queues:
-                self._mending(queue, lambda queue=queue: self._broker.hand_over(
-                    queue, consumer, death.watermark, death.executing, death.cause, ended=True
-                ))
-            self._handing_over.discard(consumer)
-
-        self._steward.submit("hand-over", hand_over)
-
-    def _hand_back(self, child: ChildProcess, start: int, end: int) -> None:
-        consumer = child.consumer
-
-        def hand_back() -> None:
-            for queue in self._queues:
-                self._mending(queue, lambda queue=queue: self._broker.hand_back(queue, consumer, start, end))
-
-        self._steward.submit("hand-back", hand_back)
-
-    def _mending(self, queue: str, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except GroupLost:
-            self._broker.prepare_queue(queue)
-            work()
+    # --- a new life ----------------------------------------------------------------------------------------------
 
     def _start_over(self) -> None:
         """The id is dead, others take over what it held: end all children, and begin again under a new id."""
@@ -463,9 +337,9 @@ class Supervisor:
         self._worker_id = self._new_worker_id()
         if self._template is not None and self._template.ready:
             self._configure(self._template)
-        self._take_duties()
+        self._errands.serve(self._worker_id)
         LOGGER.info("worker %s starts in its place", self._worker_id)
-        if not self._draining:
+        if not self._drain.active:
             self._wanted = dict.fromkeys(range(self._settings.children), 0.0)
 
     # --- the template --------------------------------------------------------------------------------------------
@@ -485,17 +359,21 @@ class Supervisor:
 
     def _configure(self, template: TemplateProcess) -> None:
         settings = {name: getattr(self._settings, name) for name in self._settings.__dataclass_fields__}
-        with contextlib.suppress(ChannelClosed):
-            template.channel.send({
-                "say": "configure", "worker_id": self._worker_id, "queues": self._queues, "settings": settings,
-                "children": self._slots.children, "places": self._slots.places,
-            })
-            template.ready = True
+        template.configure(
+            {
+                "say": "configure",
+                "worker_id": self._worker_id,
+                "queues": self._queues,
+                "settings": settings,
+                "children": self._slots.children,
+                "places": self._slots.places,
+            }
+        )
 
     def _template_died(self) -> None:
         """Children that live go on; those it was asked for are asked for again."""
         cause = self._end_template()
-        if self._draining:
+        if self._drain.active:
             return
         LOGGER.warning("the template died: %s; starting another one", cause)
         self._template_at = SYSTEM.monotonic() + (0.0 if self._start_failures == 0 else 1.0)
@@ -505,11 +383,12 @@ class Supervisor:
             self._wanted[child.number] = 0.0
         if self._start_failures >= _START_FAILURES and not any(child.ready for child in self._children.values()):
             self._gave_up = f"the template died again and again: {cause}"
-            self._drain("no child can be started", SYSTEM.monotonic())
+            self._begin_drain("no child can be started", SYSTEM.monotonic())
 
     def _end_template(self) -> str:
         template, self._template = self._template, None
-        assert template is not None
+        if template is None:
+            return ""
         for watched in (template.channel, template.pidfd):
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(watched)

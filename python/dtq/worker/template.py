@@ -8,6 +8,7 @@ subreaper, becomes its parent and learns of its death directly.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -28,8 +29,7 @@ def main(arguments: list[str]) -> int:
     """Serve the supervisor until it is gone."""
     channel = Channel.from_descriptor(int(arguments[0]))
     slots_descriptor = int(arguments[1])
-    boot = channel.receive(wait=True)
-    assert boot is not None
+    boot = channel.receive(wait=True) or {}
     supervisor = int(boot["supervisor"])
     die_with_parent()
     if os.getppid() != supervisor:
@@ -37,16 +37,17 @@ def main(arguments: list[str]) -> int:
     ignore_stop_signals()
     start_logging(boot["log_level"])
     sys.path[:] = boot["path"]
+    _import_for_children()
     app: App | None = None
     if boot["preload"]:
         app = _import(boot["app"], channel)
         if app is None:
             return 2
         _tell_of_threads()
-        gc.collect()
-        gc.freeze()
     else:
         _manifest_from_a_probe(boot["app"], channel)
+    gc.collect()
+    gc.freeze()  # the collector of a child never writes to what it shares with the others
     plan: Message = {}
     try:
         while (message := channel.receive(wait=True)) is not None:
@@ -70,6 +71,12 @@ def ignore_stop_signals() -> None:
 
     signal.signal(signal.SIGINT, ignore)
     signal.signal(signal.SIGTERM, ignore)
+
+
+def _import_for_children() -> None:
+    """What every child would import for itself, at the price of 8 MB each and of its start time."""
+    for name in ("dtq.worker.nursery", "redis", "hiredis", "uvloop"):
+        importlib.import_module(name)
 
 
 def _import(app_path: str, channel: Channel) -> App | None:
@@ -117,7 +124,9 @@ def _tell_of_threads() -> None:
     if others:
         LOGGER.warning(
             "importing the app started %d thread(s) that children will not have: %s; start them in handlers, or use "
-            "--no-preload", len(others), ", ".join(others),
+            "--no-preload",
+            len(others),
+            ", ".join(others),
         )
 
 
@@ -164,8 +173,13 @@ def _child(
             return 1
     slots = Slots(slots_descriptor, plan["children"], plan["places"])
     return nursery.work(
-        app.registry, Settings(**plan["settings"]), slots, plan["worker_id"], plan["queues"],
-        message["number"], message["incarnation"],
+        app.registry,
+        Settings(**plan["settings"]),
+        slots,
+        plan["worker_id"],
+        plan["queues"],
+        message["number"],
+        message["incarnation"],
     )
 
 

@@ -27,10 +27,24 @@ class TemplateProcess:
         self.pidfd = os.pidfd_open(self._process.pid)
         LOGGER.debug("template started (pid %d)", self._process.pid)
         self.ready = False
-        self.channel.send({
-            "say": "boot", "supervisor": os.getpid(), "app": app_path, "path": sys.path, "preload": preload,
-            "log_level": log_level,
-        })
+        self.channel.send(
+            {
+                "say": "boot",
+                "supervisor": os.getpid(),
+                "app": app_path,
+                "path": sys.path,
+                "preload": preload,
+                "log_level": log_level,
+            }
+        )
+
+    def configure(self, message: Message) -> None:
+        """Tell it what its children need; from then on it may be asked for some."""
+        try:
+            self.channel.send(message)
+        except ChannelClosed:
+            return  # it is dead; its pidfd tells in a moment
+        self.ready = True
 
     @property
     def pid(self) -> int:

@@ -1,13 +1,16 @@
-"""A child's turns: the outcomes it has collected, its send and claim numbers, and what a lost reply asks for."""
+"""A child's turns: the outcomes it collects, its send and claim numbers, and what a lost reply asks for."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 
-from dtq._core import Claim, Outcomes
+from dtq._core import Claim, CoreError, Outcomes
 from dtq.broker import Broker
 from dtq.errors import BrokerUnavailable, GroupLost
+from dtq.executor import Executor
+from dtq.models import Outcome
 from dtq.worker.journal import LOGGER
 
 # After a lost reply the next claim number is beyond all that the lost send, and the recovery of everything it and
@@ -23,16 +26,69 @@ class Turns:
     A send is never repeated as it was: each has its own number, and after a loss the next one recovers (protocol 1-3).
     """
 
-    def __init__(self, broker: Broker, consumer: str, worker_id: str, queues: Sequence[str]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        executor: Executor,
+        consumer: str,
+        worker_id: str,
+        queues: Sequence[str],
+        result_max_bytes: int,
+    ) -> None:
         self.lock = threading.Lock()
         self.outcomes = [Outcomes(worker_id) for _ in queues]
         self._broker = broker
+        self._executor = executor
+        self._result_max_bytes = result_max_bytes
         self._consumer = consumer
         self._queues = tuple(queues)
         self._send = 0
         self._next_seq = 1
         self._lost = [False] * len(self._queues)
         self._stale_told = False
+
+    def collect(self, index: int, claim: Claim, result: object, ended_ms: int) -> None:
+        """Keep how an attempt ended, a result or an Outcome, for the next turn. The caller holds `lock`."""
+        outcomes = self.outcomes[index]
+        if not isinstance(result, Outcome):
+            try:
+                outcomes.succeed(claim, result, ended_ms, self._result_max_bytes)
+                return
+            except CoreError as error:
+                result = self._executor.result_refused(claim, error)
+        if result.letter == "S":
+            raise ValueError("a success is collected as its result")
+        outcomes.settle(
+            claim,
+            result.letter,
+            ended_ms,
+            result.delay_ms,
+            self._executor.detail(result),
+            self._executor.history_line(claim, result, ended_ms),
+            # A release is uncharged by the script that does it.
+            0 if result.charged or result.letter == "L" else 1,
+        )
+        LOGGER.log(
+            logging.WARNING if result.letter in "DF" else logging.INFO,
+            "task %s (%s) attempt %d %s: %s%s",
+            claim.id,
+            claim.task_type or "unknown type",
+            claim.attempt,
+            "released" if result.letter == "L" else result.status.value,
+            result.cause,
+            f" ({result.error_class})" if result.error_class else "",
+        )
+
+    def settle(self) -> None:
+        """Send everything collected, claiming nothing. The caller holds `lock`."""
+        for index, outcomes in enumerate(self.outcomes):
+            if len(outcomes):
+                self.take(index, 0)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether outcomes wait to be sent."""
+        return any(map(len, self.outcomes))
 
     def lost(self) -> None:
         """A reply may have been lost, of a turn or of a read: the next turn of every queue recovers."""
@@ -65,8 +121,7 @@ class Turns:
             )
         except GroupLost:
             self.lost()
-            LOGGER.warning("queue %s: its consumer group is gone; making it anew", self._queues[index])
-            self._broker.prepare_queue(self._queues[index])
+            self.mend_group(self._queues[index])
             return []
         except BrokerUnavailable:
             self.lost()
@@ -83,6 +138,11 @@ class Turns:
         if claims:
             self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
         return claims
+
+    def mend_group(self, queue: str) -> None:
+        """Make a queue's consumer groups anew; nothing happens where they stand (protocol 13)."""
+        LOGGER.warning("queue %s: its consumer group is gone; making it anew", queue)
+        self._broker.prepare_queue(queue)
 
     def _tell_stale(self, count: int) -> None:
         if not self._stale_told:

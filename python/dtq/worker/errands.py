@@ -1,0 +1,122 @@
+"""What the supervisor has its steward do in Redis: a worker id's duties, hand-overs, hand-backs, the farewell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dtq._core import Slots
+from dtq.broker import Broker
+from dtq.errors import GroupLost
+from dtq.settings import Settings
+from dtq.worker.lease import Lease
+from dtq.worker.pool import ChildProcess, Death
+from dtq.worker.scheduler import BurstWatch, Leadership, Reaper, Scheduler
+from dtq.worker.steward import Duty, Steward
+
+
+class Errands:
+    """The supervisor's way to Redis. Nothing here waits: everything is done in the steward's thread.
+
+    live: names of the consumers whose children live. on_declared_dead, on_empty: called in the steward's thread.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        queues: list[str],
+        slots: Slots,
+        facts: dict[str, Any],
+        live: Callable[[], set[str]],
+        on_declared_dead: Callable[[], None],
+        on_empty: Callable[[], None] | None,
+    ) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._queues = queues
+        self._slots = slots
+        self._facts = facts
+        self._live = live
+        self._on_empty = on_empty
+        self._handing_over: set[str] = set()
+        self._steward = Steward(broker, on_declared_dead)
+        self._leadership: Leadership | None = None
+        self._worker_id = ""
+
+    def begin(self, worker_id: str) -> None:
+        """Take the first lease of this worker id, at once, and do everything else from now on in the thread.
+
+        Raises BrokerUnavailable.
+        """
+        self._lease(worker_id).renew()
+        self._steward.start()
+        self.serve(worker_id)
+
+    def serve(self, worker_id: str) -> None:
+        """Do the duties of this worker id instead of another one's."""
+        self._worker_id = worker_id
+        leadership = self._leadership = Leadership(self._broker, worker_id)
+        duties: list[Duty] = [
+            self._lease(worker_id),
+            leadership,
+            Scheduler(self._broker, leadership),
+            Reaper(self._broker, self._settings, leadership, self._steward.steady_for),
+        ]
+        if self._on_empty is not None:
+            duties.append(BurstWatch(self._broker, self._queues, self._on_empty))
+        self._steward.take_duties(*duties)
+
+    def hand_over(self, death: Death) -> None:
+        """Give what a dead child held to others, in every queue."""
+        consumer = death.child.consumer
+        self._handing_over.add(consumer)
+
+        def one(queue: str) -> object:
+            return self._broker.hand_over(queue, consumer, death.watermark, death.executing, death.cause, ended=True)
+
+        def job() -> None:
+            self._in_every_queue(one)
+            self._handing_over.discard(consumer)
+
+        self._steward.submit("hand-over", job)
+
+    def hand_back(self, child: ChildProcess, start: int, end: int) -> None:
+        """Give the revoked claims start <= number < end of a live child to others."""
+        consumer = child.consumer
+
+        def one(queue: str) -> object:
+            return self._broker.hand_back(queue, consumer, start, end)
+
+        self._steward.submit("hand-back", lambda: self._in_every_queue(one))
+
+    def leave(self, timeout_s: float) -> bool:
+        """Finish, then give up lead and lease, renewed until then. False if Redis did not answer in time."""
+        worker_id, leadership = self._worker_id, self._leadership
+
+        def job() -> None:
+            if leadership is not None:
+                leadership.give_up()
+            self._broker.leave(worker_id)
+
+        def last() -> None:
+            self._steward.take_duties()
+            job()
+
+        self._steward.submit("leave", last)
+        return self._steward.stop(timeout_s)
+
+    def _lease(self, worker_id: str) -> Lease:
+        return Lease(self._broker, self._settings, worker_id, self._facts, self._slots, self._queues, self._unswept)
+
+    def _unswept(self) -> set[str]:
+        """A name is never used twice, so a stale view only delays a sweep."""
+        return self._live() | set(self._handing_over)
+
+    def _in_every_queue(self, work: Callable[[str], object]) -> None:
+        for queue in self._queues:
+            try:
+                work(queue)
+            except GroupLost:
+                self._broker.prepare_queue(queue)
+                work(queue)

@@ -1,0 +1,33 @@
+"""A stage for each test: the session's Redis, emptied, and workers that are killed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import WaitUntil
+from tests.process.harness import Stage
+from tests.servers import PrivateServer
+
+
+@pytest.fixture
+def open_stage(clean_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Callable[..., Stage]]:
+    """Make a stage with settings of its own."""
+    stages: list[Stage] = []
+
+    def opened(**settings: Any) -> Stage:
+        stages.append(Stage(clean_server.url, tmp_path, wait_until, **settings))
+        return stages[-1]
+
+    yield opened
+    for stage in stages:
+        stage.close()
+
+
+@pytest.fixture
+def stage(open_stage: Callable[..., Stage]) -> Stage:
+    """A stage with the default settings."""
+    return open_stage()

@@ -1,0 +1,144 @@
+"""The app that the process tests run: handlers that leave a line in the file EFFECTS names when they start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import time
+from typing import Any
+
+import dtq
+
+app = dtq.App()
+
+
+def effect(word: str, name: str, attempt: int = 0) -> None:
+    """Append one line, atomically: word, name, attempt, pid, wall clock."""
+    line = f"{word} {name} {attempt} {os.getpid()} {time.time():.6f}\n"
+    descriptor = os.open(os.environ["EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+@app.task(name="noop")
+def noop(i: int = 0) -> int:
+    """Nothing."""
+    return i
+
+
+@app.task(name="mark")
+def mark(context: dtq.Context, name: str) -> str:
+    """One line and no time."""
+    effect("start", name, context.attempt)
+    return name
+
+
+@app.task(name="sleep")
+def sleep(context: dtq.Context, name: str, seconds: float) -> str:
+    """Block the main thread of the child."""
+    effect("start", name, context.attempt)
+    time.sleep(seconds)
+    effect("end", name, context.attempt)
+    return name
+
+
+@app.task(name="async_sleep")
+async def async_sleep(context: dtq.Context, name: str, seconds: float) -> str:
+    """Wait in the loop."""
+    effect("start", name, context.attempt)
+    await asyncio.sleep(seconds)
+    effect("end", name, context.attempt)
+    return name
+
+
+@app.task(name="deaf")
+def deaf(context: dtq.Context, name: str, how: str = "gil") -> None:
+    """Never returns to the interpreter: C code that computes, with or without the GIL, or all signals blocked."""
+    effect("start", name, context.attempt)
+    if how == "gil":
+        sum(range(10**12))
+    elif how == "no gil":
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+    else:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        time.sleep(60)
+
+
+@app.task(name="die")
+def die(context: dtq.Context, name: str, how: str) -> None:
+    """Take the whole child along."""
+    effect("start", name, context.attempt)
+    if how.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, how))
+        time.sleep(10)
+    os._exit(int(how))
+
+
+@app.task(name="fail", backoff=0.2)
+def fail(context: dtq.Context, name: str) -> None:
+    """Raise, every time."""
+    effect("start", name, context.attempt)
+    raise ValueError(f"{name} fails")
+
+
+@app.task(name="second_time", backoff=0.2)
+def second_time(context: dtq.Context, name: str) -> str:
+    """Succeed at the second attempt."""
+    effect("start", name, context.attempt)
+    if context.attempt == 1:
+        raise ValueError("not yet")
+    return name
+
+
+@app.task(name="raise_named", backoff=0.05)
+def raise_named(context: dtq.Context, name: str, what: str) -> Any:
+    """Raise or return something that a handler should not."""
+    effect("start", name, context.attempt)
+    if what == "generator":
+        return (item for item in range(3))
+    if what == "coroutine":
+        return asyncio.sleep(0)
+    if what == "set":
+        return {1, 2}
+    if what == "large":
+        return "x" * 300_000
+    error: type[BaseException] = getattr(dtq, what, None) or getattr(__import__("builtins"), what)
+    raise error(reason="as asked") if error is dtq.Retry else error("as asked")
+
+
+@app.task(name="family")
+def family(context: dtq.Context, name: str) -> None:
+    """Start a shell that starts a sleeper, and block."""
+    effect("start", name, context.attempt)
+    subprocess.run(["/bin/sh", "-c", "sleep 611; true"], check=False)
+
+
+@app.task(name="randomness")
+def randomness() -> float:
+    """A random number."""
+    return random.random()
+
+
+@app.task(name="pid")
+def pid() -> int:
+    """Who ran it."""
+    return os.getpid()
+
+
+@app.task(name="hoard")
+def hoard(megabytes: int, seconds: float) -> None:
+    """Use private memory for a while."""
+    held = bytearray(megabytes * 1024 * 1024)
+    for at in range(0, len(held), 4096):
+        held[at] = 1
+    time.sleep(seconds)
+
+
+if os.environ.get("HANDLERS_FAIL_IN_CHILD") and os.getsid(0) == os.getpid():
+    raise RuntimeError("not in a child")

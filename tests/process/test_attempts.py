@@ -1,0 +1,124 @@
+"""How attempts end in a real worker: delays, retries, limits, bad results, tasks that nobody can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.process.harness import Stage, now
+
+
+def test_delays_are_kept(stage: Stage) -> None:
+    """A delayed task starts within 100 ms of its time, and not before it."""
+    stage.worker()
+    due = {}
+    for tenths in (2, 5, 9):
+        due[f"d{tenths}"] = now() + tenths / 10
+        stage.app.enqueue("mark", {"name": f"d{tenths}"}, delay=tenths / 10)
+    for name, at in due.items():
+        late = stage.started(name).at - at
+        assert -0.005 <= late < 0.1, (name, late)
+
+
+def test_a_retry_comes_after_its_backoff(stage: Stage) -> None:
+    """The second attempt starts after the delay (jitter included) and keeps the first one's history."""
+    stage.worker()
+    handle = stage.app.enqueue("second_time", {"name": "t"})
+    first, second = stage.started("t", 1), stage.started("t", 2)
+    assert 0.15 <= second.at - first.at < 0.4
+    task = stage.ended(handle)
+    assert (task.status, task.attempt) == ("succeeded", 2)
+    assert [(line.cause, line.error_class, line.error) for line in task.history] == [("error", "ValueError", "not yet")]
+
+
+def test_the_last_failure_is_a_dead_letter(stage: Stage) -> None:
+    """After max_attempts the task is dead-lettered with class, message and traceback."""
+    stage.worker()
+    task = stage.ended(stage.app.enqueue("fail", {"name": "t"}, max_attempts=2))
+    assert (task.status, task.attempt, task.error_class, task.error) == ("dead_lettered", 2, "ValueError", "t fails")
+    assert task.traceback is not None
+    assert "in fail" in task.traceback
+    assert "executor" not in task.traceback
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("sleep", 1), ("sleep", 2), ("async_sleep", 1), ("async_sleep", 2)])
+def test_a_time_limit_interrupts(stage: Stage, kind: str, attempts: int) -> None:
+    """The attempt ends at its limit with cause `timeout`, is retried, and the child goes on working."""
+    stage.worker(children=1)
+    handle = stage.app.enqueue(kind, {"name": "t", "seconds": 30}, timeout=0.5, max_attempts=attempts)
+    begun = stage.started("t").at
+    task = stage.ended(handle)
+    assert (task.status, task.cause, task.error_class) == ("dead_lettered", "timeout", "TaskTimeout")
+    assert len(stage.effects("start", "t")) == attempts
+    if attempts == 1:
+        assert now() - begun < 1.5
+    assert stage.ended(stage.app.enqueue("mark", {"name": "next"})).status == "succeeded"
+
+
+@pytest.mark.parametrize("how", ["gil", "no gil", "signals blocked"])
+def test_a_time_limit_kills_what_does_not_listen(open_stage: Callable[..., Stage], how: str) -> None:
+    """The limit holds from outside: after the kill grace the child is killed, the cause is `timeout`."""
+    stage = open_stage(kill_grace_s=0.5)
+    stage.worker(children=1)
+    handle = stage.app.enqueue("deaf", {"name": "t", "how": how}, timeout=0.5, max_attempts=1)
+    begun = stage.started("t").at
+    task = stage.ended(handle)
+    assert (task.status, task.cause) == ("dead_lettered", "timeout")
+    assert stage.ended(stage.app.enqueue("mark", {"name": "next"})).status == "succeeded"
+    assert now() - begun < 3
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "attempts", "error_class"),
+    [
+        ("generator", "dead_lettered", 1, "InvalidResult"),
+        ("coroutine", "dead_lettered", 1, "InvalidResult"),
+        ("set", "dead_lettered", 1, "InvalidResult"),
+        ("large", "dead_lettered", 1, "ResultTooLarge"),
+        ("PermanentError", "dead_lettered", 1, "PermanentError"),
+        ("Discard", "cancelled", 1, "Discard"),
+        ("Retry", "dead_lettered", 2, "Retry"),
+        ("SystemExit", "dead_lettered", 2, "SystemExit"),
+        ("GeneratorExit", "dead_lettered", 2, "GeneratorExit"),
+        ("KeyboardInterrupt", "dead_lettered", 2, "KeyboardInterrupt"),
+        ("BaseException", "dead_lettered", 2, "BaseException"),
+    ],
+)
+def test_what_handlers_should_not_do(stage: Stage, what: str, status: str, attempts: int, error_class: str) -> None:
+    """No exception and no result takes the child along."""
+    worker = stage.worker(children=1)
+    task = stage.ended(stage.app.enqueue("raise_named", {"name": "t", "what": what}, max_attempts=2))
+    assert (task.status, task.error_class, len(stage.effects("start", "t"))) == (status, error_class, attempts)
+    assert len(worker.ready_pids()) == 1
+
+
+def test_nobody_handles_this_type(stage: Stage) -> None:
+    """An unknown task type is a permanent failure that names what is known."""
+    stage.worker(children=1)
+    task = stage.ended(stage.app.enqueue("no_such_task", {}))
+    assert (task.status, task.error_class) == ("dead_lettered", "UnknownTask")
+    assert task.error is not None
+    assert "no_such_task" in task.error
+
+
+def test_the_payload_does_not_fit(stage: Stage) -> None:
+    """A payload that does not fit the signature fails without a call."""
+    stage.worker(children=1)
+    task = stage.ended(stage.app.enqueue("mark", {"nome": "t"}))
+    assert (task.status, task.error_class) == ("dead_lettered", "InvalidPayload")
+    assert not stage.effects()
+
+
+def test_a_damaged_envelope_is_dead_lettered(stage: Stage) -> None:
+    """Bytes damaged in Redis by hand end as a dead letter, and the worker goes on."""
+    handle = stage.app.enqueue("mark", {"name": "t"})
+    broker = stage.app.broker
+    stream = broker.keys.stream("default", 5)
+    entry, fields = broker.command("XRANGE", stream, "-", "+")[0]
+    broker.command("XDEL", stream, entry)
+    damaged = broker.command("XADD", stream, "*", fields[0], b"\x07" + fields[1][1:20])
+    broker.command("HSET", broker.keys.live("default"), handle.id, b"q:1:0:" + damaged + b":")
+    stage.worker(children=1)
+    stage.wait_until(lambda: broker.states("default", [handle.id]) == b"7", 5, "dead letter")
+    assert stage.ended(stage.app.enqueue("mark", {"name": "next"})).status == "succeeded"

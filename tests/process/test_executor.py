@@ -1,0 +1,170 @@
+"""One attempt without Redis: what each exception, result and payload stands for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import dtq
+from dtq._core import Claim, EnvelopeHead, parse_claims
+from dtq.executor import Executor
+from dtq.failure import class_name, message_of, traceback_of
+from dtq.models import Outcome
+from dtq.settings import Settings
+
+
+def claim(payload: dict[str, object], attempt: int = 1, released: int = 0, **head: Any) -> Claim:
+    """A claim as a turn brings it."""
+    options: dict[str, Any] = {"band": 5, "max_attempts": 3, "timeout_ms": 1000, "retention_ms": 0, **head}
+    envelope = EnvelopeHead("t", **options).encode(payload, 100_000)
+    live = f"r:{attempt}:{released}:1-1:w.0.1:7:1000:".encode()
+    return parse_claims([b"", b"1-1", b"id", live, 5, envelope]).claims[0]
+
+
+def run(
+    function: Callable[..., Any],
+    payload: dict[str, object] | None = None,
+    /,
+    *,
+    of: Claim | None = None,
+    **options: Any,
+) -> Any:
+    """Run a function as a handler."""
+    app = dtq.App()
+    app.task(name="t", **options)(function)
+    executor = Executor(app.registry, Settings(), "worker", draw=lambda: 0.5)
+    return executor.run(of or claim(payload or {}), executor.routes["t"], "default")
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    """A handler that raises."""
+
+    def handler() -> None:
+        raise error
+
+    return handler
+
+
+def test_a_success_is_the_result_itself() -> None:
+    """No wrapper around what the handler returns."""
+    assert run(lambda a, b=2: [a, b], {"a": 1}) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "letter", "cause"),
+    [
+        (ValueError("v"), "R", "error"),
+        (dtq.Retry(), "R", "retry"),
+        (dtq.PermanentError("p"), "D", "permanent error"),
+        (dtq.Discard("d"), "C", "discarded"),
+        (dtq.TaskTimeout("late"), "R", "timeout"),
+        (dtq.TaskCancelled(), "C", "cancel requested"),
+        (dtq.TaskReleased(), "L", "released"),
+        (SystemExit(3), "R", "error"),
+        (GeneratorExit(), "R", "error"),
+        (KeyboardInterrupt(), "R", "error"),
+        (asyncio.CancelledError(), "R", "error"),
+    ],
+)
+def test_what_an_exception_means(error: BaseException, letter: str, cause: str) -> None:
+    """Each kind has its outcome."""
+    outcome = run(raising(error))
+    assert (outcome.letter, outcome.cause) == (letter, cause)
+
+
+def test_delays() -> None:
+    """Backoff doubles by charged attempts; Retry may name its own delay and may cost nothing."""
+    assert run(raising(ValueError()), of=claim({}, 2)).delay_ms == 2000
+    assert run(raising(ValueError()), of=claim({}, 4, released=2)).delay_ms == 2000
+    assert run(raising(dtq.Retry(after=0.25))).delay_ms == 250
+    free = run(raising(dtq.Retry(counts=False)), of=claim({}, 3))
+    assert (free.letter, free.charged) == ("R", False)
+    assert run(raising(ValueError()), backoff=7).delay_ms == 7000
+
+
+def test_the_last_attempt() -> None:
+    """Charged attempts decide, and the envelope says where the task ends."""
+    assert run(raising(ValueError()), of=claim({}, 3)).letter == "D"
+    assert run(raising(ValueError()), of=claim({}, 3, released=1)).letter == "R"
+    assert run(raising(ValueError()), of=claim({}, 3, dead_letter=False)).letter == "F"
+    assert run(raising(dtq.Retry()), of=claim({}, 3)).letter == "D"
+
+
+def test_retry_on_and_fatal() -> None:
+    """`retry_on` narrows what is retried, `fatal` names what never is."""
+    assert run(raising(ValueError()), retry_on=OSError).letter == "D"
+    assert run(raising(FileNotFoundError()), retry_on=OSError).letter == "R"
+    assert run(raising(SystemExit()), retry_on=OSError).letter == "R"
+    assert run(raising(KeyError()), fatal=(LookupError,)).letter == "D"
+
+
+def test_mistaken_results() -> None:
+    """A forgotten `await` and a generator are permanent failures with a clear message."""
+
+    async def inner() -> None: ...
+
+    forgotten = run(lambda: inner())
+    assert (forgotten.letter, forgotten.error_class) == ("D", "InvalidResult")
+    assert "coroutine" in forgotten.error
+    assert "generator" in run(lambda: (i for i in "ab")).error
+
+
+@pytest.mark.parametrize("payload", [{}, {"a": 1, "z": 2}])
+def test_a_payload_that_does_not_fit(payload: dict[str, object]) -> None:
+    """It fails for good, before the call, and names the field."""
+    outcome = run(lambda a: pytest.fail("called"), payload)
+    assert (outcome.letter, outcome.error_class) == ("D", "InvalidPayload")
+    assert outcome.error.startswith("payload.")
+
+
+class Hostile(Exception):
+    """Its own text cannot be had."""
+
+    def __init__(self, what: object) -> None:
+        self.what = what
+
+    def __str__(self) -> str:
+        if self.what == "raise":
+            raise RuntimeError("no text")
+        if self.what == "recurse":
+            return str(self)
+        if self.what == "exit":
+            raise SystemExit
+        return self.what  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("what", ["raise", "recurse", "exit", 5, None])
+def test_hostile_exceptions(what: object) -> None:
+    """An exception whose text cannot be had is described by its class."""
+    outcome = run(raising(Hostile(what)))
+    assert outcome.error_class.endswith("Hostile")
+    assert "no message" in outcome.error
+    assert outcome.letter == "R"
+
+
+def test_texts_are_bounded_and_valid() -> None:
+    """Lone surrogates are replaced, long texts cut, and a traceback begins at the handler."""
+    assert message_of(ValueError("a\ud800b")) == "a?b"
+    assert len(message_of(ValueError("é" * 5000)).encode()) <= 2000
+    outcome = run(raising(ValueError("x")))
+    assert isinstance(outcome, Outcome)
+    assert "dtq/executor.py" not in outcome.traceback
+    assert "raise error" in outcome.traceback
+    with pytest.raises(ValueError, match="ü") as caught:
+        raise ValueError("ü" * 10_000)
+    assert len(traceback_of(caught.value, 512).encode()) <= 512
+    assert traceback_of(caught.value, 0) == ""
+    assert class_name(dtq.Retry()) == "Retry"
+    assert class_name(Hostile(1)) == f"{__name__}.Hostile"
+
+
+def test_the_context() -> None:
+    """A handler that asks for it learns about its attempt."""
+
+    def handler(context: dtq.Context, a: int) -> list[object]:
+        return [context.task_id, context.attempt, context.queue, context.worker_id, context.cancelled, a]
+
+    assert run(handler, of=claim({"a": 4}, 2)) == ["id", 2, "default", "worker", False, 4]

@@ -1,0 +1,122 @@
+"""Workers that cannot start say why in one line, with an exit code that tells the kinds apart; outages are survived."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import WaitUntil
+from tests.process.harness import APP, Stage
+from tests.servers import PrivateServer
+
+
+@pytest.mark.parametrize(
+    ("app", "word"),
+    [
+        ("no_such_module_at_all:app", "no_such_module_at_all"),
+        ("tests.process.handlers:missing", "missing"),
+        ("tests.process.handlers:sleep_", "sleep_"),
+        ("os:path", "os"),
+        ("tests.process.app_without_tasks:app", "no tasks"),
+        ("tests.process.app_that_raises:app", "broken on purpose"),
+        ("tests.process.app_that_exits:app", "app_that_exits"),
+    ],
+)
+def test_an_app_that_cannot_be_used(stage: Stage, app: str, word: str) -> None:
+    """Exit code 2 and one line that names the app."""
+    worker = stage.worker(app=app, ready=False, log_level=20)
+    assert worker.wait() == 2, worker.log
+    assert word in worker.log.splitlines()[-1]
+
+
+def test_no_server(stage: Stage, tmp_path: Path) -> None:
+    """Exit code 3, within a few seconds."""
+    worker = stage.worker(ready=False, overrides={"redis_url": f"unix://{tmp_path}/nothing"})
+    assert worker.wait(10) == 3, worker.log
+    assert "cannot be reached" in worker.log.splitlines()[-1]
+
+
+def test_a_wrong_setting(stage: Stage) -> None:
+    """Exit code 2, and the line names the setting."""
+    worker = stage.worker(ready=False, overrides={"lease_s": -1.0})
+    assert worker.wait() == 2
+    assert "lease_s" in worker.log.splitlines()[-1]
+
+
+def test_children_that_cannot_start(stage: Stage) -> None:
+    """Without preloading an import may fail in the children alone: throttled, then exit code 1 with the reason."""
+    stage.environment["HANDLERS_FAIL_IN_CHILD"] = "1"
+    worker = stage.worker(children=4, ready=False, preload=False)
+    assert worker.wait(40) == 1, worker.log
+    assert "not in a child" in worker.log.splitlines()[-1]
+
+
+def test_without_preloading(stage: Stage) -> None:
+    """Each child imports the app by itself."""
+    stage.worker(preload=False)
+    assert stage.ended(stage.app.enqueue("noop", {"i": 4})).result == 4
+
+
+def test_a_stop_while_starting(stage: Stage) -> None:
+    """A signal that comes early is not lost."""
+    worker = stage.worker(ready=False)
+    stage.wait_until(worker.template_pids, 5, "template")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(5) == 0, worker.log
+
+
+def test_redis_goes_away_and_comes_back(tmp_path: Path, wait_until: WaitUntil) -> None:
+    """An outage in the middle of handlers: outcomes are kept and settled later, nothing runs twice."""
+    with PrivateServer("redis", persistence=True) as server:
+        stage = Stage(server.url, tmp_path, wait_until)
+        try:
+            worker = stage.worker()
+            handles = [stage.app.enqueue("sleep", {"name": f"t{i}", "seconds": 1.5}) for i in range(2)]
+            for i in range(2):
+                stage.started(f"t{i}")
+            server.stop()
+            wait_until(lambda: len(stage.effects("end")) == 2, 5)
+            server.start()
+            for handle in handles:
+                task = stage.ended(handle)
+                assert (task.status, task.attempt) == ("succeeded", 1)
+            more = stage.app.enqueue("mark", {"name": "more"})
+            assert stage.ended(more).status == "succeeded"
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
+        finally:
+            stage.close()
+
+
+def test_the_group_is_lost(stage: Stage) -> None:
+    """Consumer groups that vanish are made anew, and the worker goes on."""
+    stage.worker()
+    broker = stage.app.broker
+    stage.ended(stage.app.enqueue("noop", {}))
+    for band in range(10):
+        broker.command("DEL", broker.keys.stream("default", band))
+    handle = stage.app.enqueue("noop", {"i": 9})
+    assert stage.ended(handle, 15).result == 9
+
+
+def test_a_worker_declared_dead_starts_over(open_stage: Callable[..., Stage]) -> None:
+    """Its renewal is refused: handlers are stopped, others take over, and it works on under a new id."""
+    stage = open_stage(lease_s=2, renew_s=0.3)
+    worker = stage.worker(children=1)
+    task = stage.app.enqueue("sleep", {"name": "t", "seconds": 3})
+    stage.started("t")
+    (lease,) = stage.app.broker.workers()
+    broker = stage.app.broker
+    broker.command("SET", broker.keys.worker(lease.id), "dead", "EX", 3600)
+    stage.started("t", 2)
+    assert stage.ended(task).status == "succeeded"
+    assert "starts in its place" in worker.log
+    assert [found.id for found in broker.workers()] != [lease.id]
+
+
+def test_the_app_under_test_is_named() -> None:
+    """The constant points at something that exists."""
+    assert (Path(__file__).parent / f"{APP.split(':')[0].rpartition('.')[2]}.py").exists()
