@@ -8,6 +8,8 @@ dropped unclosed, so that no two processes share a socket.
 from __future__ import annotations
 
 import os
+import select
+import socket
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -88,6 +90,16 @@ def _pool_arguments(url: str, timeout_s: float | None, module: Any) -> Any:
         ) from None
 
 
+def _is_usable(connection: Any) -> bool:
+    """Whether an idle connection still stands: one that the server has closed, or that holds a reply, is readable."""
+    stream: socket.socket | None = connection._sock
+    if stream is None:
+        return True  # not connected yet
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return not poll.poll(0)
+
+
 class Transport:
     """A pool of blocking connections, safe for threads and forks.
 
@@ -123,7 +135,9 @@ class Transport:
             self._made_from = None
             self._owner = os.getpid()
         try:
-            return self._idle.pop()
+            while not _is_usable(connection := self._idle.pop()):
+                connection.disconnect()
+            return connection
         except IndexError:
             pass
         if self._made_from is None:

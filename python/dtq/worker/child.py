@@ -28,7 +28,7 @@ from dtq.worker.channel import Channel, ChannelClosed
 from dtq.worker.journal import LOGGER
 from dtq.worker.pace import Pace
 from dtq.worker.turns import Adopted, Turns
-from dtq.worker.waiter import ReadEntry, Waiter
+from dtq.worker.waiter import Waiter
 
 _SLOW_NS = 1_000_000
 """Before a handler that takes longer than this, outcomes that wait are settled."""
@@ -147,13 +147,17 @@ class Child:
         self._waiter.pause(1.0)
         return True
 
-    def _claim(self) -> bool:
-        """One turn for each queue, most important first, until one brings work."""
-        adopts, self._adopts = self._adopts, {}
+    def _want(self) -> int:
+        """How many tasks the next turn claims."""
         want = self._pace.want()
         if self._has_async:
             want = min(want, len(self._runner.free_places))
-        want = min(want, max(1, self._last_task - self._done))
+        return min(want, max(1, self._last_task - self._done))
+
+    def _claim(self) -> bool:
+        """One turn for each queue, most important first, until one brings work."""
+        adopts, self._adopts = self._adopts, {}
+        want = self._want()
         with self._turns.lock:
             for index in range(len(self._queues)):
                 mine = adopts.get(index, ())
@@ -177,9 +181,14 @@ class Child:
         self._batches.append((index, deque(claims)))
 
     def _wait(self) -> None:
-        """Block on the streams until something comes; what came is adopted by the next turn."""
+        """Block on the streams until something comes.
+
+        A turn stands behind the read and adopts what it got in the same round trip; with several queues, or async
+        handlers under way, the next turn does.
+        """
+        alone = len(self._queues) == 1 and not (self._in_flight or self._turns.waiting or self._waiter.reading)
         try:
-            entries = self._waiter.read()
+            got = self._waiter.read(self._turns.behind_read(self._want()) if alone else None)
         except GroupLost:
             self._turns.lost()
             for queue in self._queues:
@@ -188,12 +197,13 @@ class Child:
         except BrokerUnavailable:
             self._turns.lost()
             raise
-        for entry in entries or ():
-            self._note_adopt(entry)
-
-    def _note_adopt(self, read: ReadEntry) -> None:
-        queue, band, entry, task_id = read
-        self._adopts.setdefault(self._queues.index(queue), []).append((band, entry, task_id))
+        if got is None:
+            return
+        if got.turn_sent:
+            self._offer(0, self._turns.received(got.reply))
+            return
+        for queue, band, entry, task_id in got.entries:
+            self._adopts.setdefault(self._queues.index(queue), []).append((band, entry, task_id))
 
     # --- running -------------------------------------------------------------------------------------------------
 
