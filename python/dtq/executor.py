@@ -19,7 +19,7 @@ from dtq.backoff import Backoff
 from dtq.context import Context
 from dtq.errors import Discard, PermanentError, Retry, TaskCancelled, TaskReleased, TaskTimeout
 from dtq.failure import class_name, message_of, traceback_of
-from dtq.models import Outcome
+from dtq.models import Outcome, OutcomeLetter
 from dtq.registry import Handler, Registry
 from dtq.settings import Settings
 
@@ -217,7 +217,7 @@ class Executor:
         return route.backoff.delay_ms(max(1, claim.attempt - claim.released), self._draw())
 
     def _final(self, claim: Claim, cause: str, name: str, message: str, trace: str = "") -> Outcome:
-        letter = "D" if claim.dead_letter else "F"
+        letter: OutcomeLetter = "D" if claim.dead_letter else "F"
         return Outcome(letter, cause=cause, error_class=name, error=message, traceback=trace)
 
     def _undecodable(self, claim: Claim, error: Exception) -> Outcome:

@@ -64,7 +64,7 @@ class Keys:
         return f"{self.prefix}:unique:{{{queue}}}:{fingerprint}"
 
     def meta(self, queue: str) -> str:
-        """Hash: counters, paused, bands in use, bands with shelved work, listeners (until, ms). Bound: dozens of fields."""
+        """Hash: counters, paused, bands in use, bands with shelved work, listeners (until when). Bound: few fields."""
         return f"{self.prefix}:queue:{{{queue}}}:meta"
 
     def sends(self, queue: str) -> str:
