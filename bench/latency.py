@@ -2,8 +2,9 @@
 
     python bench/latency.py --json
 
-Each is measured beside its floor in the same run, in turns: for the first a bare XADD that wakes a process in a
-blocking XREADGROUP, over plain sockets; for the second a bare XREADGROUP with the same COUNT.
+Each is measured beside its floor in the same run, in turns. For the first a bare XADD that wakes a process in a
+blocking XREADGROUP: through redis-py (floor), and over plain sockets with hiredis, about the least that Python can do
+(wire floor). For the second a bare XREADGROUP with the same COUNT over a plain socket.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,14 +57,17 @@ def start_latency(server: Server, samples: int, children: int) -> dict[str, Any]
     with (
         Board.create(total) as board,
         Board.create(total) as floor_board,
+        Board.create(total) as wire_board,
         Pool(server, children, board=board.path) as pool,
-        _bare_listener(server, floor_board),
+        _bare_listener(server, bare.listen_by_redis_py, server.bare_key, floor_board),
+        _bare_listener(server, bare.listen, server.bare_key + ":wire", wire_board),
     ):
         work = Workload(url=server.url, prefix=server.prefix)
         wire = bare.Wire(server.url)
         pool.wait_until_up()
         latencies: list[float] = []
         floors: list[float] = []
+        wire_floors: list[float] = []
         for number in range(total):
             sent = time.monotonic_ns()
             work.stamp.enqueue(i=number)
@@ -71,18 +75,24 @@ def start_latency(server: Server, samples: int, children: int) -> dict[str, Any]
             _calm()
             data = bare.encoded_number(number)
             sent = time.monotonic_ns()
-            wire.call("XADD", server.bare_key, "*", "d", data)
+            server.client.xadd(server.bare_key, {"d": data})
             floors.append((floor_board.wait(number).started_ns - sent) / 1000)
+            _calm()
+            sent = time.monotonic_ns()
+            wire.call("XADD", server.bare_key + ":wire", "*", "d", data)
+            wire_floors.append((wire_board.wait(number).started_ns - sent) / 1000)
             _calm()
         problems = [f"task {n} ran {board.read(n).runs} times" for n in range(total) if board.read(n).runs != 1]
         wire.close()
         work.app.close()
-    latencies, floors = latencies[WARM_UP:], floors[WARM_UP:]
+    latencies, floors, wire_floors = latencies[WARM_UP:], floors[WARM_UP:], wire_floors[WARM_UP:]
     return {
         "samples": samples,
         **{f"p{p}_us": percentile(latencies, p) for p in (50, 95, 99)},
         **{f"floor_p{p}_us": percentile(floors, p) for p in (50, 95, 99)},
+        **{f"wire_floor_p{p}_us": percentile(wire_floors, p) for p in (50, 99)},
         "p50_over_floor": percentile(latencies, 50) / percentile(floors, 50),
+        "p50_over_wire_floor": percentile(latencies, 50) / percentile(wire_floors, 50),
         "correct": not problems,
         "problems": problems[:10],
     }
@@ -141,19 +151,19 @@ def _calm() -> None:
 
 
 @contextmanager
-def _bare_listener(server: Server, board: Board) -> Iterator[None]:
-    """A process in a blocking XREADGROUP on the bare stream."""
-    server.client.xgroup_create(server.bare_key, bare.GROUP, id="0", mkstream=True)
+def _bare_listener(server: Server, listen: Callable[[str, str, str], None], key: str, board: Board) -> Iterator[None]:
+    """A process in a blocking XREADGROUP on a bare stream."""
+    server.client.xgroup_create(key, bare.GROUP, id="0", mkstream=True)
     context = multiprocessing.get_context("fork")
-    process = context.Process(target=bare.listen, args=(server.url, server.bare_key, str(board.path)), daemon=True)
+    process = context.Process(target=listen, args=(server.url, key, str(board.path)), daemon=True)
     process.start()
     try:
         yield
     finally:
-        server.client.xadd(server.bare_key, {"end": ""})
+        server.client.xadd(key, {"end": ""})
         process.join(10)
         process.kill()
-        server.client.delete(server.bare_key)
+        server.client.delete(key)
 
 
 def _arguments() -> argparse.Namespace:

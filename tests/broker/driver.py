@@ -10,6 +10,7 @@ from dtq._core import Chunk, Claim, EnvelopeHead, Outcomes, TurnReply, new_ids
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.keys import BANDS, GROUP, SHELF
+from dtq.scripts import script
 
 QUEUE = "q"
 WORKER = "host-00000001"
@@ -92,7 +93,7 @@ class Child:
         """A blocking read that finds something at once: what a woken child got, (band, entry, id)."""
         reader = self.broker.reader(self.consumer)
         reader.start([self.queue], 2000)
-        got = [(band, entry, task_id) for _, band, entry, task_id in reader.receive()]
+        got = [(band, entry, task_id) for _, band, entry, task_id in reader.receive().entries]
         reader.abandon()
         return got
 
@@ -153,21 +154,17 @@ def check_invariants(broker: Broker, queue: str = QUEUE) -> None:
     client.close()
 
 
-def wait_and_claim(child: Child, want: int = 1, first: object = None) -> list[Claim]:
-    """A blocking read with a turn behind it, as a waiting child sends them; `first` is called while they stand."""
-    child.turn(0)  # the server knows the script: behind a read it cannot be loaded
+def wait_and_claim(child: Child, first: object = None) -> list[Claim]:
+    """A blocking read with an adoption behind it, as a waiting child sends them; `first` is called while they stand."""
+    child.broker.command("SCRIPT", "LOAD", script("adopt").text)
     child.send += 1
     reader = child.broker.reader(child.consumer)
-    turn = child.broker.turn_behind_read(
-        child.queue, consumer=child.consumer, send=child.send, first_seq=child.seq, want=want
-    )
-    reader.start([child.queue], 2000, turn)
+    adoption = child.broker.adoption(child.queue, consumer=child.consumer, send=child.send, seq=child.seq)
+    reader.start([child.queue], 2000, adoption)
     if callable(first):
         first()
-    reader.receive()
-    reply = reader.receive_turn()
-    assert reply is not None
+    claims = reader.receive().claims or []
     reader.abandon()
-    for claim in reply.claims:
+    for claim in claims:
         child.seq = max(child.seq, claim.seq + 1)
-    return reply.claims
+    return claims

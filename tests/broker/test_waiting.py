@@ -1,4 +1,4 @@
-"""A turn sent behind a blocking read: what wakes a waiting child is claimed in the same round trip."""
+"""An adoption sent behind a blocking read: what wakes a waiting child is claimed in the same round trip."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.broker.driver import QUEUE, Child, enqueue, live, state, wait_and_cla
 
 
 def test_a_waiting_child_claims_what_wakes_it_in_one_round_trip(broker: Broker) -> None:
-    """The turn stands behind the read at the server and runs as soon as the read has got something."""
+    """The script stands behind the read at the server and runs as soon as the read has got something."""
     child = Child(broker)
     enqueue(broker, 1)
     child.settle(child.claim()[0])
@@ -16,17 +16,6 @@ def test_a_waiting_child_claims_what_wakes_it_in_one_round_trip(broker: Broker) 
     assert (claim.id, claim.attempt) == (tasks[0], 1)
     assert live(broker, claim.id).endswith(":w;")
     assert child.settle(claim) == "d"
-
-
-def test_it_takes_more_than_the_read_got_when_there_is_more(broker: Broker) -> None:
-    """The read brings one entry, the turn fills the batch, in order."""
-    tasks = enqueue(broker, 5)
-    child = Child(broker)
-    claims = wait_and_claim(child, want=3)
-    assert [c.id for c in claims] == tasks[:3]
-    for claim in claims + child.claim(5):
-        child.end(claim)
-    child.turn(0)
 
 
 def test_a_dead_worker_is_not_charged_for_what_it_got_while_waiting(broker: Broker) -> None:
@@ -53,28 +42,24 @@ def test_older_work_on_the_shelf_goes_first(broker: Broker) -> None:
     def meanwhile() -> None:
         broker.hand_back(QUEUE, busy.consumer, held.seq, held.seq + 1)
 
-    claims = wait_and_claim(child, first=meanwhile)
+    assert wait_and_claim(child, first=meanwhile) == []  # a bell woke it
+    claims = child.claim(1, recover=True)
     assert [c.id for c in claims] == [old]
     child.settle(claims[0])
 
 
-def test_a_settle_sent_meanwhile_makes_the_turn_late_and_loses_nothing(broker: Broker) -> None:
-    """Another turn of the same child with a higher send number: the one behind the read does nothing (protocol 3)."""
+def test_a_settle_sent_meanwhile_makes_it_late_and_loses_nothing(broker: Broker) -> None:
+    """Another turn of the same child with a higher send number: the adoption does nothing (protocol 3)."""
     child = Child(broker)
-    child.send += 1
-    turn = broker.turn_behind_read(QUEUE, consumer=child.consumer, send=child.send, first_seq=1, want=1)
-    child.turn(0, send=0)
-    reader = broker.reader(child.consumer)
-    reader.start([QUEUE], 2000, turn)
-    child.turn(0)
-    (task,) = enqueue(broker)
-    reader.receive()
-    reply = reader.receive_turn()
-    assert reply is not None
-    assert reply.late
-    reader.abandon()
+    tasks: list[str] = []
+
+    def meanwhile() -> None:
+        child.turn(0)
+        tasks.extend(enqueue(broker))
+
+    assert wait_and_claim(child, first=meanwhile) == []
     (claim,) = child.claim(1, recover=True)
-    assert claim.id == task
+    assert claim.id == tasks[0]
     child.settle(claim)
 
 
@@ -89,19 +74,27 @@ def test_a_paused_queue_gives_nothing_to_a_waiting_child(broker: Broker) -> None
     child.settle(child.claim(1, recover=True)[0])
 
 
-def test_a_cancelled_or_overdue_task_is_not_claimed(broker: Broker) -> None:
-    """Rare entries take the rare path, from the own pending list too."""
-    (task,) = enqueue(broker, place="d1;")
+def test_anything_but_one_plain_task_is_left_to_the_next_turn(broker: Broker) -> None:
+    """Options, two entries, garbage: the adoption does nothing, a recovering turn does the rest."""
+    (overdue,) = enqueue(broker, place="d1;")
     child = Child(broker)
     assert wait_and_claim(child) == []
-    assert state(broker, task) == "9"
+    assert child.claim(1, recover=True) == []
+    assert state(broker, overdue) == "9"
+    two = enqueue(broker, band=1) + enqueue(broker, band=2)
+    assert wait_and_claim(child) == []
+    claims = child.claim(5, recover=True)
+    assert sorted(c.id for c in claims) == sorted(two)
+    for claim in claims:
+        child.settle(claim)
 
 
 def test_a_retry_after_a_waited_claim_starts_clean(broker: Broker) -> None:
     """The mark of the waited claim does not outlive it."""
-    (task,) = enqueue(broker)
+    enqueue(broker, 1)
     child = Child(broker)
     (claim,) = wait_and_claim(child)
+    task = claim.id
     assert child.settle(claim, "R") == "d"
     while not broker.promote(QUEUE)[0]:
         pass
@@ -109,13 +102,14 @@ def test_a_retry_after_a_waited_claim_starts_clean(broker: Broker) -> None:
     child.settle(child.claim()[0])
 
 
-def test_claims_of_a_lost_turn_are_found_by_a_waited_one(broker: Broker) -> None:
-    """A claim whose reply was lost, then a wait: it comes back with a new number, not twice."""
+def test_claims_of_a_lost_turn_do_not_hide_behind_a_wait(broker: Broker) -> None:
+    """A claim whose reply was lost, then a wait: the adoption sees two entries and leaves them to recovery."""
     tasks = enqueue(broker, 2)
     child = Child(broker)
     child.claim(1)  # its reply is lost
     child.seq = 100
-    claims = wait_and_claim(child, want=5)
+    assert wait_and_claim(child) == []
+    claims = child.claim(5, recover=True)
     assert sorted(c.id for c in claims) == sorted(tasks)
     assert all(c.seq >= 100 for c in claims)
     for claim in claims:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dtq import _core
 from dtq._core import encode_promote, pack_command, parse_claims, parse_due
 from dtq.broker.calls import Calls
-from dtq.errors import BrokerUnavailable, DtqError
-from dtq.keys import BANDS, GROUP, Keys
-from dtq.transport import Transport, translate, translated
+from dtq.broker.reader import Reader
+from dtq.keys import BANDS, GROUP
+from dtq.scripts import script
+from dtq.transport import translated
 
 if TYPE_CHECKING:
     from dtq._core import Outcomes, TurnReply
 
-BEHIND_READ = 2  # the turn's `recover` argument: adopt what the read before it got
 TURN_BYTES = 1024 * 1024  # a claim is bounded by this after its first task (spec §4)
 MOVES_A_CALL = 500
 DUE_BYTES = 1024 * 1024
@@ -61,17 +60,15 @@ class Working(Calls):
         )
         return parse_claims(self.transport.call(command, call.script, timeout_s))
 
-    def turn_behind_read(self, queue: str, *, consumer: str, send: int, first_seq: int, want: int) -> bytes:
-        """The command of a turn that a reader sends behind its blocking read, to adopt what the read gets.
+    def adoption(self, queue: str, *, consumer: str, send: int, seq: int) -> bytes:
+        """The command that a reader sends behind its blocking read, to adopt what the read gets.
 
         Redis serves it right after the read, so that a waiting child starts a new task after one round trip. Only for
-        a child that holds nothing and has nothing to settle. Numbers as for turn().
+        a child that holds nothing and has nothing to settle. Numbers as for turn(); it claims one task at most.
         """
-        call = self.front("turn", queue)
-        outcomes = _core.Outcomes(consumer)
-        return outcomes.pack_turn(
-            call.prefix, call.count, consumer, send, first_seq, want, TURN_BYTES, BEHIND_READ, [], []
-        )
+        keys = self.keys
+        called = [keys.live(queue), keys.meta(queue), keys.sends(queue), keys.stream(queue, 0)[:-1]]
+        return pack_command(["EVALSHA", script("adopt").sha, len(called), *called, consumer, send, seq])
 
     def reader(self, consumer: str) -> Reader:
         """A connection of its own for blocking reads."""
@@ -165,106 +162,3 @@ class Working(Calls):
                 break
         self.command("SREM", self.keys.lost(queue), *entries)
         return ended
-
-
-class Reader:
-    """One blocking read at a time, on a connection that a child can poll beside other things.
-
-    A read that is abandoned may still deliver an entry to this consumer: the next turn must recover.
-    """
-
-    def __init__(self, transport: Transport, keys: Keys, consumer: str) -> None:
-        self._transport = transport
-        self._keys = keys
-        self._consumer = consumer
-        self._connection: Any = None
-        self._streams: dict[bytes, tuple[str, int]] = {}
-        self._command = b""
-        self._asked: tuple[tuple[str, ...], int] | None = None
-
-    def start(self, queues: Sequence[str], block_ms: int, turn: bytes | None = None) -> None:
-        """Send the read: highest band first, one entry a stream, blocking at most `block_ms`.
-
-        Args:
-            queues: whose streams to read.
-            block_ms: how long to block.
-            turn: a command of turn_behind_read(), sent behind it; its reply is what receive_turn() answers.
-        """
-        asked = (tuple(queues), block_ms)
-        if asked != self._asked:
-            self._asked = asked
-            self._streams = {
-                self._keys.stream(queue, band).encode(): (queue, band) for queue in queues for band in reversed(BANDS)
-            }
-            self._command = pack_command([
-                "XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", block_ms, "STREAMS",
-                *self._streams, *(">" for _ in self._streams),
-            ])  # fmt: skip
-        try:
-            if self._connection is None:
-                self._connection = self._transport.connection()
-            command = self._command if turn is None else self._command + turn
-            self._connection.send_packed_command((command,), check_health=False)
-        except DtqError:
-            raise
-        except Exception as error:
-            self.abandon()
-            raise translate(error, self._transport.place()) from error
-
-    def fileno(self) -> int:
-        """The socket to poll after start()."""
-        if self._connection is None or self._connection._sock is None:
-            raise BrokerUnavailable("no read is under way")
-        return int(self._connection._sock.fileno())
-
-    def receive(self) -> list[tuple[str, int, bytes, bytes]]:
-        """(queue, band, entry, id) of what the read delivered; nothing when its time ran out.
-
-        Raises:
-            GroupLost: the consumer group is gone; prepare the queue and read again.
-            BrokerUnavailable: the connection is lost; an entry may have been delivered.
-        """
-        from redis.exceptions import ResponseError
-
-        try:
-            reply = self._connection.read_response()
-        except ResponseError as error:
-            raise translate(error, self._transport.place()) from error
-        except Exception as error:
-            self.abandon()
-            raise translate(error, self._transport.place()) from error
-        except BaseException:
-            self.abandon()
-            raise
-        out: list[tuple[str, int, bytes, bytes]] = []
-        for stream, entries in reply or ():
-            queue, band = self._streams[stream]
-            out += [(queue, band, entry, fields[0]) for entry, fields in entries if fields]
-        return out
-
-    def receive_turn(self) -> TurnReply | None:
-        """The reply of the turn sent behind the read; None where the server did not know the script.
-
-        Raises:
-            GroupLost, BrokerUnavailable: as for receive().
-        """
-        from redis.exceptions import NoScriptError, ResponseError
-
-        try:
-            return parse_claims(self._connection.read_response())
-        except NoScriptError:
-            return None
-        except ResponseError as error:
-            raise translate(error, self._transport.place()) from error
-        except Exception as error:
-            self.abandon()
-            raise translate(error, self._transport.place()) from error
-        except BaseException:
-            self.abandon()
-            raise
-
-    def abandon(self) -> None:
-        """Close the connection, with or without a read under way."""
-        if self._connection is not None:
-            self._connection.disconnect()
-            self._connection = None

@@ -93,7 +93,10 @@ local function replay(id, option)
   local held = call('GET', IDEMPOTENCY .. key)
   if not held then return nil end
   local state, first_fingerprint, holder, status = match(held, '^([^ ]*) ([^ ]*) ([^ ]*) ?(.*)$')
-  if holder == id then return nil end
+  if holder == id then
+    if state == 'processing' then return nil end -- and this very task is gone
+    if again then return 'a' end -- it has ended and left no record: this is a repeat of what was accepted (protocol 11)
+  end
   if first_fingerprint ~= fingerprint then return 'r' end
   if state ~= 'processing' then return 'd', holder .. ' ' .. status end
   if born[holder] or call('HEXISTS', LIVE, holder) == 1 or call('EXISTS', RECORD .. holder) == 1 then return 'i', holder end

@@ -27,7 +27,7 @@ local function held_alone()
       local fields = entry_fields(band, pending[1])
       local value = fields and call('HGET', LIVE, fields[1])
       local state = value and parse_live(value)
-      if state and state.kind == 'r' and state.consumer == consumer then
+      if state and state.kind == 'r' and state.consumer == consumer and not tail_has(state.tail, 'm') then
         held = held + 1
         waiting = waiting or tail_has(state.tail, 'w')
       end
@@ -47,7 +47,8 @@ local function give_back(band, id, value, state, envelope)
   call('HINCRBY', META, 'running', -1)
   shelve(band, state.entry, true)
 end
--- A claim that had begun: stays running on the shelf, its next claim is attempt + 1.
+-- A claim that had begun: stays running on the shelf, its next claim is attempt + 1. `m` marks that it was moved: its
+-- old token is void, and an entry that is met again after its group was lost goes to the shelf as it is.
 local function redeliver(band, id, state, charged)
   local tail = remember_attempt(id, state, history_line(state, cause, {error_class = 'WorkerLost', charged = charged}))
   tail = tail_drop(tail, 'w')
@@ -56,6 +57,7 @@ local function redeliver(band, id, state, charged)
     released = released + 1
     tail = tail_add(tail, 's')
   end
+  tail = tail_add(tail, 'm')
   call('HSET', LIVE, id, 'r:' .. state.attempt .. ':' .. released .. ':' .. state.entry .. ':' .. state.consumer .. ':'
     .. integer(state.seq) .. ':' .. integer(state.started) .. ':' .. tail)
   shelve(band, state.entry, true)
@@ -77,6 +79,7 @@ local function move(band, entry)
     end
     return shelve(band, entry, true)
   end
+  if tail_has(state.tail, 'm') then return shelve(band, entry, true) end
   if state.consumer ~= consumer then
     return grouped('XCLAIM', KEYS[STREAMS + band], GROUP, state.consumer, 0, entry, 'JUSTID')
   end

@@ -1,7 +1,6 @@
 -- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-19).
 -- KEYS  the queue's keys (parts/prelude.lua)
--- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1/2)  11 outcomes  12 adopted entries  13 held entries
---       recover: 1 after a lost reply and when idle; 2 (waited): this turn was sent behind a blocking read and adopts what it got
+-- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1)  11 outcomes  12 adopted entries  13 held entries
 --       then per outcome: id, live value as claimed, head (letter, band digit, amount), record
 --       then per adopted entry: band, entry, id;  then the entries the child still holds
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
@@ -11,13 +10,14 @@
 local me, send, seq, want = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local room = tonumber(ARGV[9]) -- bytes this turn may still carry after its first task
 local outcomes, adopted, held = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local waited = ARGV[10] == '2'
 local OUTCOMES = 14
 local ADOPTED = OUTCOMES + 4 * outcomes
 local HELD = ADOPTED + 3 * adopted
 
 local last = call('HGET', SENDS, me)
 if last and tonumber(last) >= send then return {'late'} end
+-- So that whoever looks for strays finds this consumer, and its send number, also where it never gets an entry.
+if not last then redis.pcall('XGROUP', 'CREATECONSUMER', KEYS[STREAMS], GROUP, me) end
 local facts = call('HMGET', META, 'paused', 'shelf', 'listeners', 'bands')
 local paused, shelf, listened, bands = facts[1], facts[2] or '', is_future(facts[3]), facts[4] or ''
 
@@ -30,7 +30,7 @@ if outcomes > 0 then
   states = call('HMGET', LIVE, unpack(ids))
   for i = 1, outcomes do
     local token = ARGV[OUTCOMES + 4 * i - 3]
-    -- plain: a success whose live value is still the very one claimed, with an empty tail (or claimed while waiting)
+    -- plain: a success whose live value is still the very one claimed, with an empty tail or the mark of adopt.lua
     if states[i] == token and not listened and (sub(token, -1) == ':' or sub(token, -3) == ':w;')
       and sub(ARGV[OUTCOMES + 4 * i - 2], 1, 1) == 'S' then
       plain[#plain + 1] = i
@@ -79,7 +79,7 @@ end
 
 ---------------------------------------------------------------- the common path: claim plain entries
 local out, o, set, m, got, started, done = {''}, 1, {}, 0, 0, 0, false
-local infix, suffix = ':' .. me .. ':', ':' .. integer(now) .. (waited and ':w;' or ':')
+local infix, suffix = ':' .. me .. ':', ':' .. integer(now) .. ':'
 local odd = {} -- what is not a first attempt without options: {band, entry, fields, live value}
 -- Claims from one band's stream; answers whether to ask it again.
 local function claim_stream(band)
@@ -116,29 +116,6 @@ local function claim_stream(band)
   end
   return #entries == asked and got < want and #odd == 0
 end
--- What the read before this turn got lies in the own pending list; the child holds nothing else then.
-local function adopt_waited(band)
-  local pending = redis.pcall('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', 20, me)
-  for k = 1, #pending do
-    local entry = pending[k][1]
-    local found = call('XRANGE', KEYS[STREAMS + band], entry, entry)[1]
-    local fields = found and found[2]
-    local value = fields and call('HGET', LIVE, fields[1])
-    if fields and #fields == 2 and value == 'q:1:0:' .. entry .. ':' and not listened and got < want then
-      local running = 'r:1:0:' .. entry .. infix .. integer(seq) .. suffix
-      set[m + 1], set[m + 2] = fields[1], running
-      m = m + 2
-      out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = entry, fields[1], running, band, fields[2]
-      o = o + 5
-      got = got + 1
-      started = started + 1
-      seq = seq + 1
-      room = room - #fields[2]
-    else
-      odd[#odd + 1] = {band, entry, fields or false, value or false}
-    end
-  end
-end
 local function write_claims()
   if m > 0 then call('HSET', LIVE, unpack(set)) end
   set, m = {}, 0
@@ -149,14 +126,11 @@ local function answer()
   out[1] = table.concat(code)
   return out
 end
-local common = #other == 0 and ARGV[10] ~= '1' and adopted == 0 and shelf == '' and not paused
+local common = #other == 0 and ARGV[10] == '0' and adopted == 0 and shelf == '' and not paused
 if common and want > 0 then
   for band = 9, 0, -1 do
     if find(bands, band, 1, true) then
-      if waited then adopt_waited(band) end
-      if #odd == 0 and got < want then
-        repeat until not claim_stream(band)
-      end
+      repeat until not claim_stream(band)
       if #odd > 0 or got >= want then break end
     end
   end
@@ -262,15 +236,23 @@ local function take(id, value, entry, band, envelope)
   seq = seq + 1
   room = room - #envelope
 end
--- `w` marks a claim made behind a blocking read: its child may have been gone for long, so a death charges it only
--- after it was claimed alone by a turn that the child had just sent (protocol 19).
 local function running_value(attempt, released, entry, tail)
-  tail = waited and tail_add(tail, 'w') or tail_drop(tail, 'w')
+  tail = tail_drop(tail, 'w') -- the mark of adopt.lua
   return 'r:' .. attempt .. ':' .. released .. ':' .. entry .. ':' .. me .. ':' .. integer(seq) .. ':' .. integer(now) .. ':' .. tail
 end
 local function absorb(band, entry)
   acknowledge(band, entry)
   call('HINCRBY', META, 'absorbed', 1)
+end
+-- Puts an entry of the own pending list on the shelf, unless its task runs: read as new all the same, because the group
+-- was lost and made anew, it goes to its owner's pending list (protocol 13). With mark `m` no owner waits for it.
+local function set_aside(band, entry, value, bell)
+  local state = value and parse_live(value)
+  if not state or state.entry ~= entry or state.kind == 'q' or tail_has(state.tail, 'm') then
+    shelve(band, entry, bell)
+  elseif state.consumer ~= me then
+    grouped('XCLAIM', KEYS[STREAMS + band], GROUP, state.consumer, 0, entry, 'JUSTID')
+  end
 end
 -- An entry that is no task of ours goes to the dead letters as raw bytes; one whose task ended is only acked.
 local function discard_stray(band, entry, fields)
@@ -317,11 +299,10 @@ local function admit(band, entry, fields, value, mine)
     return true
   end
   if state.kind == 'r' and mine then
-    -- met as new although it runs: the group was lost and made anew; its owner keeps it (protocol 13)
-    if state.consumer ~= me then grouped('XCLAIM', KEYS[STREAMS + band], GROUP, state.consumer, 0, entry, 'JUSTID') end
+    set_aside(band, entry, value, true)
     return true
   end
-  local tail = state.tail
+  local tail = tail_drop(state.tail, 'm')
   if cancel_requested(tail) then
     finish_here(id, 'cancelled', state, value, {cause = 'cancel requested'}, envelope, history_of(id, tail), band)
     return true
@@ -345,7 +326,7 @@ local function admit(band, entry, fields, value, mine)
     end
   end
   local alone = state.kind == 'r' or tail_has(tail, 's')
-  if alone and (got > 0 or waited) then
+  if done or (alone and got > 0) then
     if mine then shelve(band, entry, true) end
     return false
   end
@@ -376,12 +357,13 @@ local function recover()
           local state = value and parse_live(value)
           if not fields then
             lost(band, entry)
-          elseif state and state.entry == entry and state.kind == 'r' and state.consumer == me then
+          elseif state and state.entry == entry and state.kind == 'r' and state.consumer == me
+            and not tail_has(state.tail, 'm') then
             take(fields[1], running_value(state.attempt, state.released, entry, state.tail), entry, band, fields[2])
           elseif paused then
-            shelve(band, entry, false)
+            set_aside(band, entry, value, false)
           elseif shelf ~= '' then -- older work goes first
-            shelve(band, entry, true)
+            set_aside(band, entry, value, true)
             shelf = shelf .. band
           else
             admit(band, entry, fields, value, true) -- a solo task found beside others goes to the shelf
@@ -402,10 +384,10 @@ local function adopt()
       elseif id == '' then
         acknowledge(band, entry)
       elseif paused then
-        shelve(band, entry, false)
+        set_aside(band, entry, call('HGET', LIVE, id), false)
         shelf = shelf .. band
       elseif shelf ~= '' then
-        shelve(band, entry, true)
+        set_aside(band, entry, call('HGET', LIVE, id), true)
         shelf = shelf .. band
       else
         admit(band, entry, fields, call('HGET', LIVE, id), true)
@@ -438,17 +420,12 @@ local function claim_shelf(band)
   return true
 end
 -- What the common path left aside: one of several ends of a claim, or more than this turn may carry (in order, onto the shelf).
-local redo = false
 local function admit_odd()
   for _, item in ipairs(odd) do
     local band, entry, fields, value = unpack(item, 1, 4)
-    if not fields then
-      lost(band, entry)
-    elseif find(value or '', infix, 1, true) and sub(value, 1, 2) == 'r:' then
-      redo = true -- claimed by a turn whose reply was lost: recovered below
-    elseif done or got >= want or (got > 0 and room < #(fields[2] or '')) then
+    if done or got >= want or (got > 0 and room < #(fields[2] or '')) then
       done = true
-      if fields[1] == '' then acknowledge(band, entry) else shelve(band, entry, true) end
+      if fields[1] == '' then acknowledge(band, entry) else set_aside(band, entry, value, true) end
     else
       admit(band, entry, fields, value, true)
     end
@@ -457,7 +434,7 @@ local function admit_odd()
 end
 
 admit_odd()
-if ARGV[10] == '1' or redo or (waited and not common) then recover() else adopt() end
+if ARGV[10] == '1' then recover() else adopt() end
 if want > got and not paused and not done then
   for band = 9, 0, -1 do
     if shelf ~= '' and find(shelf, band, 1, true) then

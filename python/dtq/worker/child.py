@@ -135,6 +135,8 @@ class Child:
             self._wait()
         elif not self._claim():
             self._wait()
+            if self._batches and self._leaving is None:
+                self._work()
         return True
 
     def _leave(self) -> bool:
@@ -183,12 +185,12 @@ class Child:
     def _wait(self) -> None:
         """Block on the streams until something comes.
 
-        A turn stands behind the read and adopts what it got in the same round trip; with several queues, or async
-        handlers under way, the next turn does.
+        An adoption stands behind the read and takes over what it got in the same round trip; with several queues, or
+        async handlers under way, the next turn does.
         """
         alone = len(self._queues) == 1 and not (self._in_flight or self._turns.waiting or self._waiter.reading)
         try:
-            got = self._waiter.read(self._turns.behind_read(self._want()) if alone else None)
+            got = self._waiter.read(self._turns.adoption() if alone else None)
         except GroupLost:
             self._turns.lost()
             for queue in self._queues:
@@ -199,8 +201,9 @@ class Child:
             raise
         if got is None:
             return
-        if got.turn_sent:
-            self._offer(0, self._turns.received(got.reply))
+        if got.adopting:
+            if got.entries:
+                self._offer(0, self._turns.adopted(got.claims))
             return
         for queue, band, entry, task_id in got.entries:
             self._adopts.setdefault(self._queues.index(queue), []).append((band, entry, task_id))

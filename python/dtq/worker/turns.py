@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from dtq._core import Claim, CoreError, Outcomes, TurnReply
+from dtq._core import Claim, CoreError, Outcomes
 from dtq.broker import Broker
 from dtq.errors import BrokerUnavailable, GroupLost
 from dtq.executor import Executor
@@ -139,21 +139,18 @@ class Turns:
             self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
         return claims
 
-    def behind_read(self, want: int) -> bytes:
-        """The turn to send behind a blocking read; for a child that holds nothing and serves one queue."""
+    def adoption(self) -> bytes:
+        """What to send behind a blocking read; for a child that holds nothing and serves one queue."""
         self._send += 1
-        return self._broker.turn_behind_read(
-            self._queues[0], consumer=self._consumer, send=self._send, first_seq=self._next_seq, want=want
-        )
+        return self._broker.adoption(self._queues[0], consumer=self._consumer, send=self._send, seq=self._next_seq)
 
-    def received(self, reply: TurnReply | None) -> list[Claim]:
-        """What a turn behind a read brought. None, or a late one: the next turn finds what the read got."""
-        if reply is None or reply.late:
+    def adopted(self, claims: list[Claim] | None) -> list[Claim]:
+        """What an adoption behind a read brought; if nothing, the next turn finds what the read got."""
+        if not claims:
             self.lost()
             return []
-        if reply.claims:
-            self._next_seq = reply.claims[-1].seq + 1
-        return reply.claims
+        self._next_seq = claims[-1].seq + 1
+        return claims
 
     def mend_group(self, queue: str) -> None:
         """Make a queue's consumer groups anew; nothing happens where they stand (protocol 13)."""

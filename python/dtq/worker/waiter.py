@@ -5,31 +5,16 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from dtq._core import TurnReply
-from dtq.broker import Broker, Reader
+from dtq.broker import Broker, Delivery, Reader
 from dtq.clock import SYSTEM
-from dtq.errors import BrokerUnavailable, GroupLost
+from dtq.errors import BrokerUnavailable
 from dtq.worker.channel import Channel
 
 BLOCK_MS = 2000
 """How long one blocking read waits. Between two reads the child takes a turn that looks for strays."""
 
 _SLACK_S = 5.0
-
-ReadEntry = tuple[str, int, bytes, bytes]
-
-
-class Got(NamedTuple):
-    """What a read brought: entries, empty when it ran out, and the reply of the turn behind it, where one was sent.
-
-    reply: None without a turn, and where the server did not know its script.
-    """
-
-    entries: list[ReadEntry]
-    turn_sent: bool
-    reply: TurnReply | None
 
 
 class Waiter:
@@ -44,7 +29,6 @@ class Waiter:
         self._poll.register(channel, select.POLLIN)
         self._reading: int | None = None
         self._reply_due = 0.0
-        self._turn_behind = False
 
     @property
     def reading(self) -> bool:
@@ -59,28 +43,22 @@ class Waiter:
         """Wait without reading."""
         self._poll_once(seconds)
 
-    def read(self, turn: bytes | None = None) -> Got | None:
+    def read(self, adoption: bytes | None = None) -> Delivery | None:
         """Wait for new tasks, with the read that already stands or a new one; at most a few seconds.
 
-        turn: a command to send behind a new read, which adopts what the read gets in the same round trip.
+        adoption: a command to send behind a new read; it adopts what the read gets, in the same round trip.
         None: woken by something else, the read stands on. Raises BrokerUnavailable or GroupLost, after which what it
         may have got is unknown.
         """
         if self._reading is None:
-            self._reader.start(self._queues, BLOCK_MS, turn)
-            self._turn_behind = turn is not None
+            self._reader.start(self._queues, BLOCK_MS, adoption)
             self._reading = self._reader.fileno()
             self._poll.register(self._reading, select.POLLIN)
             self._reply_due = SYSTEM.monotonic() + BLOCK_MS / 1000 + _SLACK_S
         ready = self._poll_once(max(0.0, self._reply_due - SYSTEM.monotonic()))
         if self._reading in ready:
             self._unregister()
-            try:
-                entries = self._reader.receive()
-                return Got(entries, self._turn_behind, self._reader.receive_turn() if self._turn_behind else None)
-            except GroupLost:
-                self._reader.abandon()  # the turn's reply may still be on its way
-                raise
+            return self._reader.receive()
         if SYSTEM.monotonic() >= self._reply_due:
             self.abandon()
             raise BrokerUnavailable("a blocking read got no answer in time")
