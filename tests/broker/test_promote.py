@@ -30,7 +30,7 @@ def test_due_tasks_are_queued_with_their_attempt(broker: Broker) -> None:
 
 
 def test_promoting_twice_at_once_moves_each_task_once(broker: Broker) -> None:
-    """Two leaders: the script checks each score again (design 8)."""
+    """Two leaders: the script checks each score again."""
     from dtq._core import encode_promote, parse_due
 
     ids = enqueue(broker, 20, place="w3600000;")

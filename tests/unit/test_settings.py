@@ -39,7 +39,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         Settings.from_environment(environment, queue="a/b", colour="red")
     assert caught.value.problems == (
         caught.value.problems[0],
-        "DTQ_FSYNC: 'never' is not one of always, everysec, no",
+        "DTQ_FSYNC: 'never' is not one of always, everysec",
         "queue (DTQ_QUEUE): 'a/b' is not a name; it must match [A-Za-z0-9._-]{1,64}",
         "DTQ_DEAD_LETTER: 'maybe' is not a switch; use 1 or 0",
         "DTQ_CHILDREN: 0 is not a whole number of processes from 1 to 1024",

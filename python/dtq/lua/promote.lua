@@ -1,4 +1,4 @@
--- Move due tasks to their streams: pending or retrying -> queued (attempt + 1 for retrying), or expired (spec §1, design 8).
+-- Move due tasks to their streams: pending or retrying -> queued (attempt + 1 for retrying), or expired (spec §1).
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  from 5 per task: id, score as read, band, error ('' or why the record cannot be read)
 -- Returns  {promoted, expired, refused}

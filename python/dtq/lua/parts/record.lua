@@ -1,4 +1,4 @@
--- Records, envelopes and live values: the layouts of docs/decisions/0003-wire-format.md.
+-- Records, envelopes and live values: the layouts of docs/decisions/0001-wire-format.md.
 local function envelope_type(envelope)
   if not envelope or #envelope < 18 or string.byte(envelope, 1) ~= 1 then return nil end
   local length = string.byte(envelope, 18)
