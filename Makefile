@@ -36,8 +36,12 @@ check: build ## every gate: formatters, linters, types, stubs, cargo test, test 
 bench: build ## the benchmarks; one JSON per run in bench/results
 	@mkdir -p bench/results
 	$(BIN)/python -m pytest bench --benchmark-only --benchmark-json=bench/results/core.json
-	$(BIN)/python bench/throughput.py --json >bench/results/throughput.json && cat bench/results/throughput.json
-	$(BIN)/python bench/latency.py --json >bench/results/latency.json && cat bench/results/latency.json
+	@for run in throughput "throughput --retention 0" latency recovery; do \
+		name=$$(echo "$$run" | tr -d -- '- '); \
+		echo "$(BIN)/python bench/$${run%% *}.py $${run#$${run%% *}} --json"; \
+		$(BIN)/python bench/$${run%% *}.py $${run#$${run%% *}} --json >bench/results/$$name.json || exit 1; \
+		cat bench/results/$$name.json; \
+	done
 
 wheel: build ## the wheel for this platform, in target/wheels
 	$(BIN)/maturin build --release --locked

@@ -74,9 +74,7 @@ class Settings:
     )
     redis_server: str | None = _setting(None, "Program that the embedded store starts. Unset: the best one found.")
     data_dir: str | None = _setting(None, "Directory of the embedded store. Unset: $XDG_DATA_HOME/dtq/default.")
-    fsync: str = _setting(
-        "everysec", "When the embedded store writes its log to disk.", choices=("always", "everysec")
-    )
+    fsync: str = _setting("everysec", "When the embedded store writes its log to disk.", choices=("always", "everysec"))
     linger_s: float = _setting(
         2.0, "How long the embedded store stays up after its last user has left.", unit="seconds", low=0, high=3600
     )
