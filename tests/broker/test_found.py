@@ -104,8 +104,8 @@ def test_the_result_of_a_worker_whose_task_was_taken_over_is_refused(broker: Bro
     _finish(broker)
 
 
-def test_nothing_is_claimed_beside_a_task_that_must_be_alone(broker: Broker) -> None:
-    """Neither among several entries of one read, nor in a recovery (protocol 19)."""
+def test_a_retry_after_a_redelivery_need_not_be_alone_any_more(broker: Broker) -> None:
+    """Its handler has run and said how it ended: it kills nobody (protocol 19)."""
     ids = enqueue(broker, 2, band=9)
     child, other = Child(broker, worker="host-dead0004"), Child(broker)
     child.claim(2)
@@ -118,12 +118,35 @@ def test_nothing_is_claimed_beside_a_task_that_must_be_alone(broker: Broker) -> 
     assert other.claim(1) == []  # the bells
     broker.command("ZADD", broker.keys.schedule(QUEUE), "XX", 1, ids[0])
     assert broker.promote(QUEUE)[0] == 1
-    enqueue(broker, band=5)
+    (beside,) = enqueue(broker, band=5)
     got = [entry for entry in other.read() if entry[2]]
-    assert len(got) == 2
-    (alone,) = other.claim(1, adopts=got)
-    assert alone.id == ids[0]
-    other.settle(alone)
+    assert [taken.id for taken in other.claim(2, adopts=got)] == [ids[0], beside]
+    broker.hand_over(QUEUE, other.consumer, 1, [], "exit 0")
+    _finish(broker)
+
+
+def test_a_redelivered_task_handed_back_unbegun_is_claimed_alone_again(broker: Broker) -> None:
+    """What makes it dangerous is not over when a busy child gives it back (protocol 19)."""
+    (task,) = enqueue(broker)
+    child, other = Child(broker), Child(broker)
+    (claim,) = child.claim()
+    broker.hand_over(QUEUE, child.consumer, claim.seq + 1, [claim.seq], "signal SIGSEGV")
+    (again,) = other.claim()
+    enqueue(broker, 2)
+    broker.hand_back(QUEUE, other.consumer, again.seq, again.seq + 1)
+    assert [taken.id for taken in Child(broker).claim(3)] == [task]
+    broker.reap(QUEUE)
+    _finish(broker)
+
+
+def test_two_entries_of_one_millisecond_in_two_bands_are_told_apart(broker: Broker) -> None:
+    """Entry ids are unique within a stream only: who was executing is told by claim number (protocol 6)."""
+    (low,), (high,) = enqueue(broker, band=1), enqueue(broker, band=9)
+    child = Child(broker)
+    first, second = child.claim(2)
+    assert [first.id, second.id] == [high, low]
+    broker.hand_over(QUEUE, child.consumer, second.seq + 1, [second.seq], "signal SIGKILL")
+    assert [live(broker, task).split(":")[2] for task in (high, low)] == ["1", "0"]
     _finish(broker)
 
 

@@ -25,7 +25,7 @@ def test_hand_over_charges_only_what_was_executing(broker: Broker) -> None:
     executing, ended, unbegun = enqueue(broker, 3)
     child = Child(broker)
     claims = child.claim(3)
-    moved = broker.hand_over(QUEUE, child.consumer, claims[2].seq, [claims[0].entry], "signal SIGKILL")
+    moved = broker.hand_over(QUEUE, child.consumer, claims[2].seq, [claims[0].seq], "signal SIGKILL")
     assert moved == 3
     assert [live(broker, t).split(":")[:3] for t in (executing, ended, unbegun)] == [
         ["r", "1", "0"],
@@ -42,7 +42,7 @@ def test_a_redelivered_task_is_claimed_alone(broker: Broker) -> None:
     enqueue(broker, 3)
     child = Child(broker)
     claims = child.claim(3)
-    broker.hand_over(QUEUE, child.consumer, claims[2].seq + 1, [c.entry for c in claims], "signal SIGSEGV")
+    broker.hand_over(QUEUE, child.consumer, claims[2].seq + 1, [c.seq for c in claims], "signal SIGSEGV")
     other = Child(broker)
     sizes = []
     while got := other.claim(10):
@@ -63,7 +63,7 @@ def test_a_task_that_kills_its_child_every_time_ends_dead_lettered_with_the_caus
         if not got:
             break
         starts += 1
-        broker.hand_over(QUEUE, child.consumer, got[0].seq + 1, [got[0].entry], "signal SIGSEGV")
+        broker.hand_over(QUEUE, child.consumer, got[0].seq + 1, [got[0].seq], "signal SIGSEGV")
     assert starts == 3
     assert state(broker, task) == "7"
     record = parse_record(broker.command("GET", broker.keys.task(QUEUE, task)))
@@ -76,7 +76,7 @@ def test_a_released_child_charges_nobody(broker: Broker) -> None:
     (task,) = enqueue(broker, max_attempts=1)
     child = Child(broker)
     (claim,) = child.claim()
-    broker.hand_over(QUEUE, child.consumer, claim.seq + 1, [claim.entry], "released")
+    broker.hand_over(QUEUE, child.consumer, claim.seq + 1, [claim.seq], "released")
     assert finish_all(broker, 1) == [(task, 2, 1)]
 
 
@@ -137,7 +137,7 @@ def test_a_promised_cancel_survives_every_way_back(broker: Broker) -> None:
     assert broker.cancel(QUEUE, over) == "requested"
     broker.hand_back(QUEUE, child.consumer, claims[0].seq, claims[0].seq + 1)
     assert state(broker, back) == "8"
-    broker.hand_over(QUEUE, child.consumer, claims[1].seq + 1, [claims[1].entry], "signal SIGKILL")
+    broker.hand_over(QUEUE, child.consumer, claims[1].seq + 1, [claims[1].seq], "signal SIGKILL")
     assert finish_all(broker, 0) == []
     assert state(broker, over) == "8"
 

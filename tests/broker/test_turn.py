@@ -67,7 +67,7 @@ def test_a_stale_claim_is_refused_whatever_it_wants(broker: Broker, letter: str)
     (task,) = enqueue(broker)
     old, new = Child(broker), Child(broker)
     (claim,) = old.claim()
-    broker.hand_over(QUEUE, old.consumer, claim.seq + 1, [claim.entry], "signal SIGKILL")
+    broker.hand_over(QUEUE, old.consumer, claim.seq + 1, [claim.seq], "signal SIGKILL")
     (again,) = new.claim()
     assert again.attempt == 2
     assert old.settle(claim, letter) == "s"
@@ -114,7 +114,7 @@ def test_recovery_leaves_out_what_the_child_still_holds(broker: Broker) -> None:
     enqueue(broker, 2)
     child = Child(broker)
     first, second = child.claim(2)
-    reply = child.turn(0, recover=True, held=[first.entry], first_seq=500)
+    reply = child.turn(0, recover=True, held=[first.seq], first_seq=500)
     assert [c.id for c in reply.claims] == [second.id]
     assert child.settle(second) == "s"  # renumbered: the old token is void
     child.settle(first)

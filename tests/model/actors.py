@@ -111,7 +111,7 @@ class SimulatedChild:
         """The next turn's command, with all outcomes."""
         self.send += 1
         front = broker.front("turn", QUEUE)
-        held = [claim.entry for claim in (*self.runs, *self.holds)] if recover else []
+        held = [b"%d" % claim.seq for claim in (*self.runs, *self.holds)] if recover else []
         command = outcomes_of(self.worker.id, self.ended).pack_turn(
             front.prefix, front.count, self.consumer, self.send, self.next_seq, want, 1 << 20, recover, adopts, held
         )

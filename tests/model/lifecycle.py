@@ -75,7 +75,7 @@ class Moves:
     begun_below: int = 0  # claims with a lower number had begun
     first: int = 0  # a hand-back takes only this range
     beyond: int = 1 << 62
-    executing: set[str] = field(default_factory=set)  # entries that are charged
+    executing: set[int] = field(default_factory=set)  # numbers of the claims that are charged
     charged: bool = True
     reaps: bool = False
 
@@ -217,7 +217,7 @@ class Lifecycle:
         if old.kind == "r" and begun:
             assert new == "running", why
             assert after.waits(life.offer.id), why
-            life.charges += old.entry in moves.executing
+            life.charges += old.seq in moves.executing
             return
         assert new == ("cancelled" if old.flagged else "queued"), why
         if old.kind == "r":

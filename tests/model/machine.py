@@ -72,8 +72,8 @@ class LifecycleMachine(ChildrenAndProducers):
         for given in [given for given in self.given if given.consumer == death.consumer]:
             self.given.remove(given)  # a supervisor works in order
             self._hand_back(given)
-        executing = [claim.entry for claim in death.executing]
-        charged = {entry.decode() for entry in executing} if death.cause != "released" else set()
+        executing = [claim.seq for claim in death.executing]
+        charged = set(executing) if death.cause != "released" else set()
         moves = Moves({death.consumer}, begun_below=death.watermark, executing=charged)
         self.broker.hand_over(QUEUE, death.consumer, death.watermark, executing, death.cause)
         self._look("hand_over", moves=moves)
@@ -137,7 +137,7 @@ class LifecycleMachine(ChildrenAndProducers):
                     and not self.seen.waits(task_id)
                 ]  # fmt: skip
                 known = len(runs) == 1 and "w;" not in runs[0].tail
-                moves = Moves({consumer}, executing={runs[0].entry} if known else set(), reaps=True)
+                moves = Moves({consumer}, executing={runs[0].seq} if known else set(), reaps=True)
                 self.broker.reap_consumer(QUEUE, consumer)
                 self._look("reap", moves=moves)
             for worker in self.workers:

@@ -34,7 +34,7 @@ class Working(Calls):
         want: int,
         recover: bool = False,
         adopts: Sequence[tuple[int, bytes, bytes]] = (),
-        held: Sequence[bytes] = (),
+        held: Sequence[int] = (),
         timeout_s: float | None = None,
     ) -> TurnReply:
         """Settle outcomes and claim the next batch of one queue.
@@ -48,7 +48,7 @@ class Working(Calls):
             want: most tasks to claim.
             recover: return what the own pending list holds unknown to the child (after a lost reply, and when idle).
             adopts: (band, entry, id) of what a blocking read delivered.
-            held: entries the child still holds.
+            held: numbers of the claims the child still holds.
             timeout_s: how long the reply may take.
 
         Raises:
@@ -56,7 +56,16 @@ class Working(Calls):
         """
         call = self.front("turn", queue)
         command = outcomes.pack_turn(
-            call.prefix, call.count, consumer, send, first_seq, want, TURN_BYTES, int(recover), list(adopts), list(held)
+            call.prefix,
+            call.count,
+            consumer,
+            send,
+            first_seq,
+            want,
+            TURN_BYTES,
+            int(recover),
+            list(adopts),
+            [b"%d" % seq for seq in held],
         )
         return parse_claims(self.transport.call(command, call.script, timeout_s))
 
@@ -75,7 +84,7 @@ class Working(Calls):
         return Reader(self.transport, self.keys, consumer)
 
     def hand_over(
-        self, queue: str, consumer: str, watermark: int, executing: Sequence[bytes], cause: str, *, ended: bool = True
+        self, queue: str, consumer: str, watermark: int, executing: Sequence[int], cause: str, *, ended: bool = True
     ) -> int:
         """Move everything a dead child holds to the shelf; answers how many entries.
 
@@ -83,7 +92,7 @@ class Working(Calls):
             queue: its name.
             consumer: the dead child's name, never used again.
             watermark: claims with a lower number had begun.
-            executing: entries whose handlers ran at the death: only these are charged.
+            executing: numbers of the claims whose handlers ran at the death: only these are charged.
             cause: why it died, kept with the attempt; `released` charges nothing.
             ended: delete the consumer once it holds nothing.
         """
@@ -106,7 +115,7 @@ class Working(Calls):
         end: int,
         cause: str,
         ended: bool,
-        executing: Sequence[bytes],
+        executing: Sequence[int],
     ) -> int:
         moved = 0
         while True:
@@ -114,6 +123,8 @@ class Working(Calls):
                 "shelve", queue, mode, consumer, start, end, cause, MOVES_A_CALL, int(ended), *executing
             )
             moved += int(count)
+            if mode == "reap" and count > 1:
+                start = 1  # the rest was held in a batch too
             if not left:
                 return moved
 

@@ -39,7 +39,7 @@ local function promote(id, score, band, failure)
   use_band(band)
   local attempt = retrying and record.attempt + 1 or record.attempt
   local entry = call('XADD', KEYS[STREAMS + band], '*', id, record.envelope)
-  local tail = tail_drop(state.tail, 'w')
+  local tail = tail_drop(tail_drop(state.tail, 'w'), 's')
   if retrying then
     local times = {created = record.created, started = 0, ended = 0}
     call('SET', RECORD .. id, pack_record(0, {attempt = attempt, released = record.released}, times, '', '', '', '', record.history))

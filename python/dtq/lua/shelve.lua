@@ -2,7 +2,8 @@
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  5 mode: hand_over | reap | hand_back  6 consumer  7 from: hand_over: watermark (claims below it had begun); hand_back: first revoked
 --       8 to: hand_back: end of the revoked range (exclusive)  9 cause  10 most entries  11 end: 1 deletes the consumer when it holds nothing
---       then, for hand_over, the entries that were executing at the death
+--       then, for hand_over, the claim numbers that were executing at the death
+--       7 for reap: 1 when an earlier call has moved others of the same batch
 -- Returns  {moved, left (1: call again), deleted (1)}
 --@include prelude
 local listened = is_future(call('HGET', META, 'listeners'))
@@ -33,7 +34,7 @@ local function held_alone()
       end
     end
   end
-  return held <= 1 and not waiting
+  return held <= 1 and not waiting and from == 0
 end
 local alone = mode == 'reap' and held_alone()
 
@@ -89,7 +90,7 @@ local function move(band, entry)
   end
   if mode == 'hand_over' then
     if state.seq >= from then return give_back(band, id, value, state, fields[2]) end
-    return redeliver(band, id, state, executing[entry] == true and cause ~= 'released')
+    return redeliver(band, id, state, executing[integer(state.seq)] == true and cause ~= 'released')
   end
   return redeliver(band, id, state, alone)
 end

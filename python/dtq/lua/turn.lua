@@ -1,8 +1,8 @@
 -- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-19).
 -- KEYS  the queue's keys (parts/prelude.lua)
--- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1)  11 outcomes  12 adopted entries  13 held entries
+-- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1)  11 outcomes  12 adopted entries  13 held claims
 --       then per outcome: id, live value as claimed, head (letter, band digit, amount), record
---       then per adopted entry: band, entry, id;  then the entries the child still holds
+--       then per adopted entry: band, entry, id;  then the claim numbers the child still holds
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
 -- Returns  {'late'} for a stale copy, else {codes, then per claim: entry, id, live value, band, envelope}
 --       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  g gone

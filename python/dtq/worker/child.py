@@ -165,8 +165,8 @@ class Child:
                 mine = adopts.get(index, ())
                 if self._batches and not mine:
                     continue
-                held = [attempt.claim.entry for attempt in self._in_flight.values() if attempt.index == index]
-                held += [claim.entry for batch_index, batch in self._batches if batch_index == index for claim in batch]
+                held = [attempt.claim.seq for attempt in self._in_flight.values() if attempt.index == index]
+                held += [claim.seq for batch_index, batch in self._batches if batch_index == index for claim in batch]
                 self._offer(index, self._turns.take(index, want, adopts=mine, held=held, idle=True))
             if not self._turns.waiting:
                 self._oldest_ns = 0

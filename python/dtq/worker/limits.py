@@ -71,7 +71,7 @@ class Limits:
                 child.interrupt(row, "timeout", f"the time limit of {limit_s:.15g} s has passed")
             elif now >= given_up_at and not child.killed_for:
                 LOGGER.warning("child %s does not end its handler after its time limit; killing it", child.consumer)
-                child.kill("timeout", [late.entry for late in over])
+                child.kill("timeout", [late.seq for late in over])
         if child.interrupted:
             live = {row.seq for row in rows}
             for seq in [seq for seq in child.interrupted if seq not in live]:

@@ -18,7 +18,7 @@ START_S = 30.0
 
 @dataclass(slots=True, eq=False)
 class ChildProcess:
-    """One child. `killed_for` and `charged` are set by whoever kills it: the cause, and the entries to charge."""
+    """One child. `killed_for` and `charged` are set by whoever kills it: the cause, and the claims to charge."""
 
     number: int
     incarnation: int
@@ -33,7 +33,7 @@ class ChildProcess:
     bye: str | None = None
     killed_for: str = ""
     tainted: bool = False
-    charged: list[bytes] | None = None
+    charged: list[int] | None = None
     progress: tuple[int, float] = (-1, 0.0)
     interrupted: dict[int, float] = field(default_factory=dict[int, float])
     memory_at: float = 0.0
@@ -66,7 +66,7 @@ class ChildProcess:
         self.tainted = True  # what the handler has started is killed with this child
         self.tell({"say": "interrupt", "place": row.place, "seq": row.seq, "kind": kind, "text": text})
 
-    def kill(self, cause: str, charged: list[bytes] | None = None) -> None:
+    def kill(self, cause: str, charged: list[int] | None = None) -> None:
         """SIGKILL to it and all that it has started."""
         if not self.killed_for:
             self.killed_for, self.charged = cause, charged
@@ -91,7 +91,7 @@ class Death:
     cause: str
     clean: bool
     watermark: int
-    executing: list[bytes]
+    executing: list[int]
 
 
 def bury(child: ChildProcess, slots: Slots, out_of_memory: OutOfMemoryCounter) -> Death:
@@ -102,7 +102,7 @@ def bury(child: ChildProcess, slots: Slots, out_of_memory: OutOfMemoryCounter) -
     cause = cause_of_death(status)
     if cause == "signal SIGKILL" and not child.killed_for and out_of_memory.grew():
         cause = "out of memory"
-    executing = [row.entry for row in slots.rows(child.number)]
+    executing = [row.seq for row in slots.rows(child.number)]
     death = Death(
         child,
         cause=child.killed_for or cause,

@@ -96,11 +96,11 @@ class Turns:
         self._next_seq += _SEQ_GAP
 
     def take(
-        self, index: int, want: int, *, adopts: Sequence[Adopted] = (), held: Sequence[bytes] = (), idle: bool = False
+        self, index: int, want: int, *, adopts: Sequence[Adopted] = (), held: Sequence[int] = (), idle: bool = False
     ) -> list[Claim]:
         """Settle what is collected for this queue and claim up to `want` tasks. The caller holds `lock`.
 
-        held: entries of begun claims that have not ended. idle: the child has nothing else, so look for strays too.
+        held: numbers of begun claims that have not ended. idle: the child has nothing else, so look for strays too.
         `want` 0 settles only. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
         """
         outcomes = self.outcomes[index]

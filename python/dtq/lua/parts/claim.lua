@@ -104,7 +104,12 @@ local function admit(band, entry, fields, value, mine)
   end
   if not mine then grouped('XCLAIM', KEYS[STREAMS + band], GROUP, me, 0, entry, 'JUSTID') end
   local attempt = state.attempt
-  if state.kind == 'r' then attempt = attempt + 1 else started = started + 1 end
+  if state.kind == 'r' then
+    attempt = attempt + 1
+    tail = tail_add(tail, 's') -- handed back unbegun, it is claimed alone again
+  else
+    started = started + 1
+  end
   take(id, running_value(attempt, state.released, entry, tail), entry, band, envelope)
   if listened then emit('TASK_STARTED', id, attempt, worker_of(me), envelope_type(envelope)) end
   if alone then done = true end
@@ -115,7 +120,6 @@ end
 local function recover()
   local holds = {}
   for i = 0, held - 1 do holds[ARGV[HELD + i]] = true end
-  for i = 2, #out, 5 do holds[out[i]] = true end
   for band = 9, 0, -1 do
     local from = '-'
     repeat
@@ -123,10 +127,10 @@ local function recover()
       for k = 1, #pending do
         local entry = pending[k][1]
         from = '(' .. entry
-        if not holds[entry] then
-          local fields = entry_fields(band, entry)
-          local value = fields and call('HGET', LIVE, fields[1])
-          local state = value and parse_live(value)
+        local fields = entry_fields(band, entry)
+        local value = fields and call('HGET', LIVE, fields[1])
+        local state = value and parse_live(value)
+        if not (state and state.consumer == me and holds[integer(state.seq)]) then
           if not fields then
             lost(band, entry)
           elseif state and state.entry == entry and state.kind == 'r' and state.consumer == me
