@@ -160,7 +160,8 @@ class Settings:
     children: int = _setting(
         os.cpu_count() or 1, "Processes that run handlers. Default: one per CPU.", unit="processes", low=1, high=1024
     )
-    concurrency: int = _setting(100, "Async handlers that one child runs at a time.", unit="tasks", low=1, high=65_535)
+    # With claim_max below the 8 000 values that Lua unpacks: after an outage a child settles that much in one turn.
+    concurrency: int = _setting(100, "Async handlers that one child runs at a time.", unit="tasks", low=1, high=5000)
     claim_max: int = _setting(100, "Most tasks that one turn claims.", unit="tasks", low=1, high=1000)
     claim_budget_s: float = _setting(
         0.02, "Work, measured in time, that a child claims ahead.", unit="seconds", low=0, high=60

@@ -115,6 +115,15 @@ def test_hand_back_repeated_or_late_moves_nothing_twice(broker: Broker) -> None:
     assert sibling.settle(again) == "d"
 
 
+def test_hand_back_finds_its_claims_behind_many_that_have_begun(broker: Broker) -> None:
+    """A child with many async handlers under way: the revoked claims are the last of a long list."""
+    enqueue(broker, 510)
+    child = Child(broker)
+    claims = child.claim(510)
+    broker.hand_back(QUEUE, child.consumer, claims[-2].seq, claims[-1].seq + 1)
+    assert [live(broker, claim.id)[:1] for claim in claims[-3:]] == ["r", "q", "q"]
+
+
 def test_hand_back_wakes_a_waiting_reader(broker: Broker) -> None:
     """XCLAIM wakes nobody, so a bell is rung (protocol 16, B1)."""
     enqueue(broker)

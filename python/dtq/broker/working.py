@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TURN_BYTES = 1024 * 1024  # a claim is bounded by this after its first task (spec §4)
 MOVES_A_CALL = 500
+WHOLE_LIST = 1_000_000  # more than a live child can hold
 DUE_BYTES = 1024 * 1024
 
 
@@ -99,8 +100,11 @@ class Working(Calls):
         return self._shelve("hand_over", queue, consumer, watermark, 0, cause, ended, executing)
 
     def hand_back(self, queue: str, consumer: str, from_seq: int, to_seq: int) -> int:
-        """Queue again the revoked claims from_seq <= number < to_seq of a busy or draining child."""
-        return self._shelve("hand_back", queue, consumer, from_seq, to_seq, "handed back", False, ())
+        """Queue again the revoked claims from_seq <= number < to_seq of a busy or draining child.
+
+        The rest of its pending list stays, so one call looks at all of it: slices would see the same entries again.
+        """
+        return self._shelve("hand_back", queue, consumer, from_seq, to_seq, "handed back", False, (), WHOLE_LIST)
 
     def reap_consumer(self, queue: str, consumer: str) -> int:
         """Take over what a consumer of a worker declared dead holds, and delete it."""
@@ -116,12 +120,11 @@ class Working(Calls):
         cause: str,
         ended: bool,
         executing: Sequence[int],
+        most: int = MOVES_A_CALL,
     ) -> int:
         moved = 0
         while True:
-            count, left, _ = self.run(
-                "shelve", queue, mode, consumer, start, end, cause, MOVES_A_CALL, int(ended), *executing
-            )
+            count, left, _ = self.run("shelve", queue, mode, consumer, start, end, cause, most, int(ended), *executing)
             moved += int(count)
             if mode == "reap" and count > 1:
                 start = 1  # the rest was held in a batch too
