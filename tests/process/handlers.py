@@ -57,6 +57,25 @@ async def async_sleep(context: dtq.Context, name: str, seconds: float) -> str:
     return name
 
 
+_gates: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+
+@app.task(name="wait_for_gate")
+async def wait_for_gate(context: dtq.Context, name: str) -> None:
+    """Wait in the loop until a sync handler of the same child opens the gate."""
+    gate = asyncio.Event()
+    _gates.append((asyncio.get_running_loop(), gate))
+    effect("start", name, context.attempt)
+    await gate.wait()
+
+
+@app.task(name="open_gate")
+def open_gate() -> None:
+    """Let the waiting handlers end: they do when the main thread next gives way, after this has returned."""
+    for loop, gate in _gates:
+        loop.call_soon_threadsafe(gate.set)
+
+
 @app.task(name="deaf")
 def deaf(context: dtq.Context, name: str, how: str = "gil") -> None:
     """Never returns to the interpreter: C code that computes, with or without the GIL, or all signals blocked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,27 @@ def test_a_killed_template_is_replaced(stage: Stage) -> None:
     os.kill(other, signal.SIGKILL)
     stage.wait_until(lambda: len(worker.ready_pids()) == 3 and len(worker.live_pids()) == 2, 5, "replacement")
     assert stage.ended(task).attempt == 1
+
+
+def test_nothing_starts_past_the_lease(open_stage: Callable[..., Stage]) -> None:
+    """A frozen supervisor renews no lease: what its child has claimed does not start, even after a long settle."""
+    stage = open_stage(lease_s=2, renew_s=0.3, claim_budget_s=60)
+    worker = stage.worker(children=1)
+    broker = stage.app.broker
+    stage.app.enqueue("sleep", {"name": "busy", "seconds": 0.3})
+    stage.started("busy")
+    stage.app.enqueue("sleep", {"name": "first", "seconds": 1})
+    second = stage.app.enqueue("mark", {"name": "second"})
+    stage.started("first")
+    worker.signal(signal.SIGSTOP)
+    broker.command("CLIENT", "PAUSE", 2500)  # the settle of the first is answered after the lease
+    stage.wait_until(lambda: stage.effects("end", "first"), 5, "the end of the first")
+    broker.command("PING", timeout_s=10)
+    assert second.status() == "running"
+    time.sleep(0.3)
+    assert not stage.effects("start", "second")
+    worker.signal(signal.SIGCONT)
+    stage.started("second")
 
 
 def test_descendants_of_a_killed_child_are_gone(open_stage: Callable[..., Stage]) -> None:

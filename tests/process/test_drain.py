@@ -49,6 +49,45 @@ def test_async_outcomes_are_settled_beside_a_sync_handler(stage: Stage) -> None:
     assert not stage.effects("end", "long")
 
 
+def test_async_outcomes_are_settled_when_they_come_between_two_sync_handlers(open_stage: Callable[..., Stage]) -> None:
+    """An async task that ends just before the next sync handler of a batch begins does not wait for that one's end."""
+    stage = open_stage(claim_budget_s=60)
+    stage.worker(children=1)
+    waiting = stage.app.enqueue("wait_for_gate", {"name": "gate"})
+    stage.started("gate")
+    stage.app.enqueue("sleep", {"name": "busy", "seconds": 0.3})
+    stage.started("busy")
+    stage.app.enqueue("open_gate", {})
+    stage.app.enqueue("sleep", {"name": "long", "seconds": 4})
+    stage.started("long")
+    stage.ended(waiting, 3)
+    assert not stage.effects("end", "long")
+
+
+def test_what_a_leaving_child_has_read_goes_elsewhere_at_once(stage: Stage) -> None:
+    """A task that reaches a waiting child together with the order to leave does not wait for its async handlers."""
+    first = stage.worker(children=1)
+    stage.app.enqueue("async_sleep", {"name": "long", "seconds": 8})
+    (child,) = first.live_pids()
+    begun = stage.started("long")
+    assert begun.pid == child
+
+    def is_waiting() -> bool:
+        clients = stage.app.broker.command("CLIENT", "LIST").decode()
+        return "cmd=xreadgroup" in clients
+
+    stage.wait_until(is_waiting, 5, "a standing read")
+    os.kill(child, signal.SIGSTOP)
+    task = stage.app.enqueue("mark", {"name": "t"})
+    first.signal(signal.SIGTERM)
+    stage.wait_until(lambda: "no new tasks" in first.log, 5, "the drain")
+    stage.worker(children=1)
+    os.kill(child, signal.SIGCONT)
+    stage.ended(task, 4)
+    assert stage.effects("start", "t")[0].pid != child
+    assert not stage.effects("end", "long")
+
+
 def test_a_stop_is_warm(stage: Stage) -> None:
     """SIGTERM: what runs ends, what waits stays queued, the exit code is 0, and the worker's lease is gone."""
     worker = stage.worker()

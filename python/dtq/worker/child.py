@@ -142,12 +142,25 @@ class Child:
     def _leave(self) -> bool:
         """Settle what has ended and wait for what has begun. Unbegun claims are handed back by the supervisor."""
         self._batches.clear()
-        self._waiter.abandon()
+        if self._waiter.reading or self._adopts:
+            self._waiter.abandon()
+            self._adopts.clear()
+            self._turns.lost()
         self._settle()
         if not self._in_flight:
             return False
+        if self._turns.unsure:
+            self._show_unbegun()
         self._waiter.pause(1.0)
         return True
+
+    def _show_unbegun(self) -> None:
+        """Put what the abandoned read got, and other claims, into the slot: the supervisor hands it back."""
+        self._slots.revoke(self._number)
+        with self._turns.lock:
+            for index in range(len(self._queues)):
+                self._offer(index, self._turns.take(index, 0, held=self._held(index), recover=True))
+        self._batches.clear()
 
     def _want(self) -> int:
         """How many tasks the next turn claims."""
@@ -165,12 +178,15 @@ class Child:
                 mine = adopts.get(index, ())
                 if self._batches and not mine:
                     continue
-                held = [attempt.claim.seq for attempt in self._in_flight.values() if attempt.index == index]
-                held += [claim.seq for batch_index, batch in self._batches if batch_index == index for claim in batch]
-                self._offer(index, self._turns.take(index, want, adopts=mine, held=held, idle=True))
+                self._offer(index, self._turns.take(index, want, adopts=mine, held=self._held(index), idle=True))
             if not self._turns.waiting:
                 self._oldest_ns = 0
         return bool(self._batches)
+
+    def _held(self, index: int) -> list[int]:
+        """Numbers of this queue's claims that are executing in the loop or about to begin."""
+        held = [attempt.claim.seq for attempt in self._in_flight.values() if attempt.index == index]
+        return held + [claim.seq for batch_index, batch in self._batches if batch_index == index for claim in batch]
 
     def _offer(self, index: int, claims: list[Claim]) -> None:
         if not claims:
@@ -220,8 +236,6 @@ class Child:
         claim_max, last_task = self._settings.claim_max, self._last_task
         now = boottime()
         while claims:
-            if self._leaving is not None or now >= slots.safe_until():
-                return
             claim = claims[0]
             route = routes.get(claim.task_type)
             recent_ns = route.recent_ns if route is not None else 0
@@ -230,6 +244,8 @@ class Child:
             ):
                 self._settle()
                 now = boottime()
+            if self._leaving is not None or now >= slots.safe_until():  # last of all: a settle may take long
+                return
             if route is None or claim.error is not None or route.is_async:
                 if not self._begin_elsewhere(index, claim, route):
                     return
@@ -265,7 +281,7 @@ class Child:
         self._batches.popleft()
 
     def _begin_elsewhere(self, index: int, claim: Claim, route: Route | None) -> bool:
-        """Begin a claim that does not run in this thread; False if there is no place or it was revoked."""
+        """Begin a claim that does not run in this thread; False if it may not begin now, or not any more."""
         runs = route is not None and claim.error is None
         while runs and not self._runner.free_places:
             # The supervisor hands this claim back if no place comes free soon.
@@ -276,10 +292,12 @@ class Child:
             if self._leaving is not None or not self._slots.window(self._number):
                 self._batches.clear()
                 return False
+        now = SYSTEM.boottime_ns()
+        if now >= self._slots.safe_until():
+            return False
         if not self._slots.begin(self._number, claim.seq):
             self._batches.clear()
             return False
-        now = SYSTEM.boottime_ns()
         outcome: Outcome | None
         if route is None or not runs:
             outcome = self._executor.refuse(claim)
@@ -348,13 +366,16 @@ class Child:
     def _async_ended(self) -> None:
         """In the loop's thread, after each async attempt: wake the main thread, or settle beside its sync handler."""
         self._waiter.ring()
-        if self._mixed and self._executing and len(self._runner.ended) == 1:
+        if self._mixed and len(self._runner.ended) == 1:
+            # Even while no sync handler executes: the next one may begin before the main thread looks here.
             self._runner.call_later(0.01, self._settle_beside)
 
     def _settle_beside(self) -> None:
         """Settle async outcomes from another thread while a sync handler keeps the main one busy."""
         if not self._executing:
-            return  # the main thread is back and does it itself
+            if self._runner.ended:  # the main thread is about to take them, or to begin a handler
+                self._runner.call_later(0.01, self._settle_beside)
+            return
         with self._turns.lock:
             self._collect_locked()
             try:

@@ -95,17 +95,30 @@ class Turns:
         self._lost = [True] * len(self._queues)
         self._next_seq += _SEQ_GAP
 
+    @property
+    def unsure(self) -> bool:
+        """Whether this consumer may hold claims that the child does not know of."""
+        return any(self._lost)
+
     def take(
-        self, index: int, want: int, *, adopts: Sequence[Adopted] = (), held: Sequence[int] = (), idle: bool = False
+        self,
+        index: int,
+        want: int,
+        *,
+        adopts: Sequence[Adopted] = (),
+        held: Sequence[int] = (),
+        idle: bool = False,
+        recover: bool = False,
     ) -> list[Claim]:
         """Settle what is collected for this queue and claim up to `want` tasks. The caller holds `lock`.
 
         held: numbers of begun claims that have not ended. idle: the child has nothing else, so look for strays too.
-        `want` 0 settles only. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
+        `want` 0 settles only, and recovers if told to. Raises BrokerUnavailable; the outcomes stand and the caller
+        drops unbegun claims.
         """
         outcomes = self.outcomes[index]
         count = len(outcomes)
-        recover = want > 0 and (self._lost[index] or (idle and not adopts and not count))
+        recover = recover or (want > 0 and (self._lost[index] or (idle and not adopts and not count)))
         self._send += 1
         try:
             reply = self._broker.turn(
