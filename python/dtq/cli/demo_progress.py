@@ -95,14 +95,15 @@ class BarDisplay:
 
         self._rate = Rate()
         # Drawn by `show` and by nobody else: no thread lives in a process that starts others.
+        screen = console(sys.stderr)
+        bar = (TextColumn("census", markup=False), BarColumn(bar_width=None)) if screen.width >= 72 else ()
         self._progress: Progress = Progress(
-            TextColumn("census", markup=False),
-            BarColumn(bar_width=None),
+            *bar,
             TextColumn("{task.completed:.0f} of {task.total:.0f} done", markup=False),
             TextColumn("{task.fields[failed]} failed", markup=False),
             TextColumn("{task.fields[rate]}", markup=False),
             TextColumn("{task.fields[left]}", markup=False),
-            console=console(sys.stderr),
+            console=screen,
             auto_refresh=False,
             expand=True,
         )

@@ -74,7 +74,7 @@ def print_report(report: dict[str, Any]) -> None:
     print_table("Top files", ["lines", "file", "functions", "file", "nesting", "file"], rows, numbers=(0, 2, 4))
     if report["dead_letters"]:
         print_table(
-            "Dead letters",
+            "Dead letters (files that do not parse; a few are meant to be here)",
             ["file", "status", "reason"],
             [
                 (row["file"], row["status"], f"{row['error_class'] or 'cause'}: {row['error']}")

@@ -74,6 +74,7 @@ class Pool:
         try:
             self.wait(STOP_TIMEOUT_S)
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is stopping: a third one could only break that off
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             self.wait(5.0)
