@@ -103,6 +103,10 @@ class Keys:
         """Pub/sub channel of task events (a name, not a key)."""
         return f"{self.prefix}:events"
 
+    def cancels(self, worker_id: str) -> str:
+        """Pub/sub channel that tells a worker of cancelled tasks it executes (a name, not a key)."""
+        return f"{self.prefix}:{{workers}}:cancel:{worker_id}"
+
     def audit(self) -> str:
         """Stream: destructive acts. Bound: 10 000 entries."""
         return f"{self.prefix}:stream:audit"

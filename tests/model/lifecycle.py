@@ -131,9 +131,15 @@ class Lifecycle:
             return "unknown"
         if status in RECENT:
             return f"terminal:{status}"
+        if self._redelivered(task_id, seen):
+            return "cancelled"  # it waits on the shelf, its worker is gone
         if status == "running" or (status == "queued" and seen.holder(task_id) not in (None, SHELF)):
             return "requested"
         return "cancelled"
+
+    def _redelivered(self, task_id: str, seen: Seen) -> bool:
+        live = seen.live.get(task_id)
+        return live is not None and live.kind == "r" and seen.holder(task_id) == SHELF and seen.waits(task_id)
 
     # --- what was done
 
@@ -214,13 +220,13 @@ class Lifecycle:
             assert new == life.status, why
             return
         begun = moves.reaps or old.seq < moves.begun_below
-        if old.kind == "r" and begun:
+        if old.kind == "r" and begun and not old.flagged:
             assert new == "running", why
             assert after.waits(life.offer.id), why
             life.charges += old.seq in moves.executing
             return
         assert new == ("cancelled" if old.flagged else "queued"), why
-        if old.kind == "r":
+        if old.kind == "r" and not begun:
             # Only where the group was lost may a started claim come back as never started (see README).
             assert old.attempt not in life.starts or life.regrouped, why
             life.starts.discard(old.attempt)
@@ -237,7 +243,8 @@ class Lifecycle:
         elif new == "cancelled":
             assert verb == "turn", why
             assert life.asked, why
-            assert status == "queued" or waits, why
+            # running: a claim whose reply was lost, met by the recovery of its own child, which has not begun it
+            assert status == "queued" or waits or (old is not None and old.flagged), why
         elif new == "expired":
             assert life.overdue, why
             assert verb == ("turn" if status == "queued" else "promote"), why

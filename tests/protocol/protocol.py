@@ -330,10 +330,10 @@ def shelve(c, s, e, who, begun):
     if state == "R" and owner != who and c.rules.give_to_owner:
         s.pel[e] = owner
         return
+    if state == "R" and owner == who and flag and c.rules.flag_survives:
+        finish(c, s, t, "C", e)
+        return
     if state == "R" and owner == who and not begun(seq):
-        if flag and c.rules.flag_survives:
-            finish(c, s, t, "C", e)
-            return
         s.live[t] = ("Q", attempt, e, None, 0, 0)
         s.nr -= 1
         s.nq += 1
@@ -371,6 +371,8 @@ def turn(c, s, who, body, recover):
             live = s.live.get(t)
             if not live or live[2] != e:
                 drop(s, e)
+            elif live[0] == "R" and live[3] == who and e not in known and live[5] and c.rules.flag_survives:
+                finish(c, s, t, "C", e)
             elif live[0] == "R" and live[3] == who and e not in known:
                 if not c.rules.recover_renumbers:
                     seq = live[4]
@@ -407,7 +409,8 @@ def cancel(c, s, t):
     if live:
         state, attempt, e, owner, seq, flag = live
         delivered = s.pel.get(e) not in (None, SHELF)
-        if state == "R" or (c.optimistic and c.rules.opt_counts_delivered and delivered):
+        taken_over = state == "R" and s.pel.get(e) == SHELF
+        if (state == "R" and not taken_over) or (c.optimistic and c.rules.opt_counts_delivered and delivered):
             s.live[t] = (state, attempt, e, owner, seq, 1)
             s.asked += (t,)
             return "409"

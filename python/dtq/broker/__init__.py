@@ -1,7 +1,8 @@
 """The broker: every verb on Redis, for producers, workers and readers. The only part that knows keys and scripts.
 
 calls.py       what the verbs share: transports, the packed front of each script's command, server checks
-producing.py   enqueue, cancel, states, inspect, events
+producing.py   enqueue, states, inspect, events
+cancelling.py  cancel one, several, or by filter; how a worker learns of it
 working.py     turn, hand-over, hand-back, promote, lost entries
 reader.py      a waiting child's blocking read, and the adoption behind it
 leasing.py     a worker's lease, the lead, declaring the dead, reaping
@@ -9,15 +10,29 @@ reading.py     queues, counts, workers: for people
 values.py      what the verbs answer
 """
 
+from dtq.broker.cancelling import WAITING, Cancelling, CancelNotes
 from dtq.broker.leasing import Leasing
 from dtq.broker.producing import Producing
 from dtq.broker.reader import Delivery, Reader
 from dtq.broker.reading import Reading
-from dtq.broker.values import Answer, QueueCounts, ServerInfo, Snapshot, WorkerInfo
+from dtq.broker.values import Answer, CancelCounts, CancelNote, QueueCounts, ServerInfo, Snapshot, WorkerInfo
 
 
-class Broker(Producing, Leasing, Reading):
+class Broker(Producing, Cancelling, Leasing, Reading):
     """All verbs on one Redis (or on the embedded store), safe for threads and across forks."""
 
 
-__all__ = ["Answer", "Broker", "Delivery", "QueueCounts", "Reader", "ServerInfo", "Snapshot", "WorkerInfo"]
+__all__ = [
+    "WAITING",
+    "Answer",
+    "Broker",
+    "CancelCounts",
+    "CancelNote",
+    "CancelNotes",
+    "Delivery",
+    "QueueCounts",
+    "Reader",
+    "ServerInfo",
+    "Snapshot",
+    "WorkerInfo",
+]

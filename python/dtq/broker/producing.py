@@ -1,4 +1,4 @@
-"""The verbs of producers: enqueue, cancel, look at tasks, hear of events."""
+"""The verbs of producers: enqueue, look at tasks, hear of events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 WITH_DETAIL = "uid"
 STATES_A_CALL = 5000  # unpack in Lua takes 8 000 values at most
-TERMINAL = {"5": "succeeded", "6": "failed", "7": "dead_lettered", "8": "cancelled", "9": "expired"}
 
 
 class Producing(Calls):
@@ -90,19 +89,6 @@ class Producing(Calls):
         fronts: dict[tuple[str, str], tuple[bytes, int]] = self.__dict__.setdefault("_enqueue_front", {})
         return fronts
 
-    def cancel(self, queue: str, task_id: str) -> str:
-        """Cancel a task, or ask its worker to.
-
-        Returns:
-            `cancelled`, `requested` (it runs, or was delivered), `terminal:<status>`, or `unknown`.
-        """
-        return _cancelled(self.run("cancel", queue, task_id))
-
-    async def acancel(self, queue: str, task_id: str) -> str:
-        """As cancel, without blocking the loop."""
-        call = self.front("cancel", queue)
-        return _cancelled(await self.async_transport.call(call.pack([task_id]), call.script))
-
     def states(self, queue: str, ids: Sequence[str]) -> bytes:
         """One status code digit per id (models.TaskStatus.code), `0` where nothing is known (any more)."""
         out = bytearray()
@@ -173,11 +159,6 @@ def _answers(reply: list[bytes]) -> list[Answer]:
 
 
 _PLAIN = {code: Answer(code) for code in "aefpuird"}
-
-
-def _cancelled(reply: bytes) -> str:
-    verdict, _, rest = reply.decode().partition(" ")
-    return f"terminal:{TERMINAL.get(rest, rest)}" if verdict == "terminal" else verdict
 
 
 def _snapshots(reply: list[bytes]) -> list[Snapshot | None]:

@@ -38,6 +38,23 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelCounts:
+    """What a cancel by filter did. requested: they run, their workers are told. ended: they ended while it went on."""
+
+    cancelled: int = 0
+    requested: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CancelNote:
+    """A claim whose task has been cancelled while its child holds it."""
+
+    consumer: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueCounts:
     """One queue in figures.
 

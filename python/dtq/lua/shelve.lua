@@ -39,11 +39,7 @@ end
 local alone = mode == 'reap' and held_alone()
 
 -- A claim whose handler never started: queued again, attempt unchanged.
-local function give_back(band, id, value, state, envelope)
-  if cancel_requested(state.tail) then
-    finish_here(id, 'cancelled', state, value, {cause = 'cancel requested'}, envelope, history_of(id, state.tail), band)
-    return
-  end
+local function give_back(band, id, state)
   call('HSET', LIVE, id, queued_value(state.attempt, state.released, state.entry, tail_drop(state.tail, 'w')))
   call('HINCRBY', META, 'running', -1)
   shelve(band, state.entry, true)
@@ -64,6 +60,10 @@ local function redeliver(band, id, state, charged)
   shelve(band, state.entry, true)
   if not charged then emit('TASK_RELEASED', id, state.attempt, worker_of(consumer)) end
 end
+local function end_cancelled(band, id, value, state, envelope)
+  finish_here(id, 'cancelled', state, value, {cause = 'cancel requested', worker_id = worker_of(consumer)}, envelope,
+    history_of(id, state.tail), band)
+end
 local function move(band, entry)
   local fields = entry_fields(band, entry)
   if not fields then return lost(band, entry) end
@@ -75,21 +75,19 @@ local function move(band, entry)
   if state.entry ~= entry then return acknowledge(band, entry) end
   if state.kind == 'q' then
     if mode == 'hand_back' then return nil end -- read, not adopted: its reader still has it
-    if cancel_requested(state.tail) then
-      return finish_here(id, 'cancelled', state, value, {cause = 'cancel requested'}, fields[2], history_of(id, state.tail), band)
-    end
+    if cancel_requested(state.tail) then return end_cancelled(band, id, value, state, fields[2]) end
     return shelve(band, entry, true)
   end
   if tail_has(state.tail, 'm') then return shelve(band, entry, true) end
   if state.consumer ~= consumer then
     return grouped('XCLAIM', KEYS[STREAMS + band], GROUP, state.consumer, 0, entry, 'JUSTID')
   end
-  if mode == 'hand_back' then
-    if state.seq < from or state.seq >= till then return nil end
-    return give_back(band, id, value, state, fields[2])
-  end
+  if mode == 'hand_back' and (state.seq < from or state.seq >= till) then return nil end
+  -- begun or not: whoever held it is gone, or never starts it
+  if cancel_requested(state.tail) then return end_cancelled(band, id, value, state, fields[2]) end
+  if mode == 'hand_back' then return give_back(band, id, state) end
   if mode == 'hand_over' then
-    if state.seq >= from then return give_back(band, id, value, state, fields[2]) end
+    if state.seq >= from then return give_back(band, id, state) end
     return redeliver(band, id, state, executing[integer(state.seq)] == true and cause ~= 'released')
   end
   return redeliver(band, id, state, alone)

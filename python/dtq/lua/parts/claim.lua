@@ -135,7 +135,12 @@ local function recover()
             lost(band, entry)
           elseif state and state.entry == entry and state.kind == 'r' and state.consumer == me
             and not tail_has(state.tail, 'm') then
-            take(fields[1], running_value(state.attempt, state.released, entry, state.tail), entry, band, fields[2])
+            if cancel_requested(state.tail) then -- what the child does not hold, it has not begun
+              finish_here(fields[1], 'cancelled', state, value, {cause = 'cancel requested'}, fields[2],
+                history_of(fields[1], state.tail), band)
+            else
+              take(fields[1], running_value(state.attempt, state.released, entry, state.tail), entry, band, fields[2])
+            end
           elseif paused then
             set_aside(band, entry, value, false)
           elseif shelf ~= '' then -- older work goes first
