@@ -48,6 +48,13 @@ def sleep(context: dtq.Context, name: str, seconds: float) -> str:
     return name
 
 
+@app.task(name="slow", backoff=0.1)
+def slow(context: dtq.Context, name: str, seconds: float) -> None:
+    """The same, with a short way to its retry."""
+    effect("start", name, context.attempt)
+    time.sleep(seconds)
+
+
 @app.task(name="async_sleep")
 async def async_sleep(context: dtq.Context, name: str, seconds: float) -> str:
     """Wait in the loop."""
@@ -87,6 +94,42 @@ def deaf(context: dtq.Context, name: str, how: str = "gil") -> None:
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         time.sleep(60)
+
+
+@app.task(name="stubborn")
+def stubborn(context: dtq.Context, name: str) -> None:
+    """Swallow everything that can be raised or caught, and go on working."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    effect("start", name, context.attempt)
+    while True:
+        try:
+            time.sleep(0.05)
+            effect("work", name, context.attempt)
+        except BaseException:
+            effect("swallowed", name, context.attempt)
+
+
+@app.task(name="async_stubborn")
+async def async_stubborn(context: dtq.Context, name: str) -> None:
+    """The same in the loop."""
+    effect("start", name, context.attempt)
+    while True:
+        try:
+            await asyncio.sleep(0.05)
+            effect("work", name, context.attempt)
+        except BaseException:
+            effect("swallowed", name, context.attempt)
+
+
+@app.task(name="tidy")
+def tidy(context: dtq.Context, name: str) -> str:
+    """Clean up when interrupted, then return as if nothing had been."""
+    effect("start", name, context.attempt)
+    try:
+        time.sleep(30)
+    except (dtq.TaskCancelled, dtq.TaskTimeout):
+        effect("clean", name, context.attempt)
+    return name
 
 
 @app.task(name="die")

@@ -117,16 +117,16 @@ def test_descendants_of_a_killed_child_are_gone(open_stage: Callable[..., Stage]
     stage.worker(children=1)
     stage.app.enqueue("family", {"name": "limited"}, timeout=0.5, max_attempts=1)
     limited = stage.started("limited").pid
-    stage.wait_until(lambda: len(_session(limited)) == 3, 5, "child, shell and sleeper")
-    stage.wait_until(lambda: not _session(limited), 3, "nothing left after the time-out")
+    stage.wait_until(lambda: len(session(limited)) == 3, 5, "child, shell and sleeper")
+    stage.wait_until(lambda: not session(limited), 3, "nothing left after the time-out")
     stage.app.enqueue("family", {"name": "killed"}, max_attempts=1)
     killed = stage.started("killed").pid
-    stage.wait_until(lambda: len(_session(killed)) == 3, 5, "child, shell and sleeper")
+    stage.wait_until(lambda: len(session(killed)) == 3, 5, "child, shell and sleeper")
     os.kill(killed, signal.SIGKILL)
-    stage.wait_until(lambda: not _session(killed), 3, "nothing left after the kill")
+    stage.wait_until(lambda: not session(killed), 3, "nothing left after the kill")
 
 
-def _session(leader: int) -> list[int]:
+def session(leader: int) -> list[int]:
     """Live processes of a session."""
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -18,7 +18,10 @@ from dtq.worker.journal import LOGGER
 
 @dataclass(slots=True)
 class Attempt:
-    """One async attempt on its way through the loop. `interruption` is set once it has been told to end."""
+    """One async attempt on its way through the loop. `interruption` is set once it has been told to end.
+
+    entered: its coroutine has begun; cancelled before that, it would end without a word.
+    """
 
     place: int
     index: int
@@ -26,6 +29,7 @@ class Attempt:
     route: Route
     started_ns: int
     task: asyncio.Task[None] | None = None
+    entered: bool = False
     interruption: BaseException | None = None
     result: object = None
     ended_ns: int = 0
@@ -47,22 +51,28 @@ class AsyncRunner:
         self.ended: deque[Attempt] = deque()
         self.free_places = deque(range(1, places + 1))
 
+    def expect(self, attempt: Attempt) -> None:
+        """An attempt is about to start: from now on it can be interrupted. Before its row appears in the slots."""
+        self._attempts[attempt.place] = attempt
+
     def start(self, attempt: Attempt, queue: str) -> Outcome | None:
-        """Hand an attempt to the loop; an Outcome where it cannot be run."""
+        """Hand an expected attempt to the loop; an Outcome where it cannot be run."""
 
         def cancelled() -> bool:
             return attempt.interruption is not None
 
         call = self._executor.prepare(attempt.claim, attempt.route, queue, cancelled)
         if isinstance(call, Outcome):
+            del self._attempts[attempt.place]
             return call
-        self._attempts[attempt.place] = attempt
         self.loop().call_soon_threadsafe(self._begin, attempt, call)
         return None
 
     def interrupt(self, place: int, seq: int, error: BaseException) -> None:
         """Cancel the attempt, if it is still the one at this place; it ends as `error` says."""
-        if self._loop is not None:
+        if self._loop is None:
+            self._interrupt(place, seq, error)  # nothing runs yet; the first attempt may be about to
+        else:
             self._loop.call_soon_threadsafe(self._interrupt, place, seq, error)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
@@ -95,18 +105,19 @@ class AsyncRunner:
 
     def _begin(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         attempt.task = self.loop().create_task(self._run(attempt, call))
-        if attempt.interruption is not None:
-            attempt.task.cancel()
 
     def _interrupt(self, place: int, seq: int, error: BaseException) -> None:
         attempt = self._attempts.get(place)
         if attempt is not None and attempt.claim.seq == seq and attempt.interruption is None:
             attempt.interruption = error
-            if attempt.task is not None:
+            if attempt.task is not None and attempt.entered:
                 attempt.task.cancel()
 
     async def _run(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         try:
+            attempt.entered = True
+            if attempt.interruption is not None:
+                raise attempt.interruption
             result: object = await call()
             if (mistake := check_result(result)) is not None:
                 result = self._executor.mistaken_result(attempt.claim, mistake)

@@ -305,6 +305,7 @@ class Child:
             place = self._runner.free_places.popleft()
             attempt = Attempt(place, index, claim, route, now)
             self._in_flight[claim.seq] = attempt
+            self._runner.expect(attempt)
             self._slots.start(
                 self._number,
                 place,

@@ -9,6 +9,7 @@ from dtq._core import Slots
 from dtq.broker import Broker
 from dtq.errors import GroupLost
 from dtq.settings import Settings
+from dtq.worker.canceller import CancelInbox, CancelListener, FlagWatch
 from dtq.worker.lease import Lease
 from dtq.worker.pool import ChildProcess, Death
 from dtq.worker.scheduler import BurstWatch, Leadership, Reaper, Scheduler
@@ -18,7 +19,8 @@ from dtq.worker.steward import Duty, Steward
 class Errands:
     """The supervisor's way to Redis. Nothing here waits: everything is done in the steward's thread.
 
-    live: names of the consumers whose children live. on_declared_dead, on_empty: called in the steward's thread.
+    live: names of the consumers whose children live. inbox: takes cancelled claims. on_declared_dead, on_empty: called
+    in the steward's thread.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class Errands:
         slots: Slots,
         facts: dict[str, Any],
         live: Callable[[], set[str]],
+        inbox: CancelInbox,
         on_declared_dead: Callable[[], None],
         on_empty: Callable[[], None] | None,
     ) -> None:
@@ -38,9 +41,11 @@ class Errands:
         self._slots = slots
         self._facts = facts
         self._live = live
+        self._inbox = inbox
         self._on_empty = on_empty
         self._handing_over: set[str] = set()
         self._steward = Steward(broker, on_declared_dead)
+        self._listener = CancelListener(broker, inbox)
         self._leadership: Leadership | None = None
         self._worker_id = ""
 
@@ -59,6 +64,7 @@ class Errands:
         leadership = self._leadership = Leadership(self._broker, worker_id)
         duties: list[Duty] = [
             self._lease(worker_id),
+            FlagWatch(self._broker, self._slots, self._queues, self._inbox),
             leadership,
             Scheduler(self._broker, leadership),
             Reaper(self._broker, self._settings, leadership, self._steward.steady_for),
@@ -66,6 +72,7 @@ class Errands:
         if self._on_empty is not None:
             duties.append(BurstWatch(self._broker, self._queues, self._on_empty))
         self._steward.take_duties(*duties)
+        self._listener.serve(worker_id)
 
     def hand_over(self, death: Death) -> None:
         """Give what a dead child held to others, in every queue."""
@@ -103,6 +110,7 @@ class Errands:
             self._steward.take_duties()
             job()
 
+        self._listener.stop()
         self._steward.submit("leave", last)
         return self._steward.stop(timeout_s)
 

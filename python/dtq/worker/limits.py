@@ -1,4 +1,4 @@
-"""What the supervisor watches in the slots: time limits, claims that wait behind a busy handler, memory."""
+"""What the supervisor watches in the slots: time limits, cancelled tasks, claims that wait, memory."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class Limits:
         waiting = self._slots.window(child.number) > 0
         if waiting:
             self._revoke_stuck(child, now)
+        if child.cancels:
+            self._watch_cancels(child, rows, now)
         if rows:
             self._enforce(child, rows, now)
         elif child.interrupted:
@@ -40,7 +42,7 @@ class Limits:
         if self._settings.max_memory_per_child_bytes and now >= child.memory_at:
             child.memory_at = now + _MEMORY_S
             self._check_memory(child, rows)
-        return waiting or bool(rows)
+        return waiting or bool(rows) or bool(child.cancels)
 
     def revoke(self, child: ChildProcess) -> None:
         """Take back the claims that have not begun; the hand-back follows, never before (protocol 7)."""
@@ -59,23 +61,43 @@ class Limits:
         elif now - since > BUSY_S:
             self.revoke(child)
 
+    def _watch_cancels(self, child: ChildProcess, rows: list[SlotRow], now: float) -> None:
+        """A cancelled claim that has not begun is revoked with its window; its hand-back ends it."""
+        if self._slots.window(child.number) and max(child.cancels) >= self._slots.watermark(child.number):
+            self.revoke(child)
+        live = {row.seq for row in rows}
+        for seq in [seq for seq, until in child.cancels.items() if now >= until and seq not in live]:
+            del child.cancels[seq]
+
     def _enforce(self, child: ChildProcess, rows: list[SlotRow], now: float) -> None:
-        """Interrupt what is past its limit; kill the child if that does not end it within the grace."""
+        """Interrupt what is cancelled or past its limit; kill the child if that does not end it within the grace."""
         now_ns = SYSTEM.boottime_ns()
-        over = [row for row in rows if row.limit_ns and now_ns >= row.limit_ns]
-        for row in over:
-            given_up_at = child.interrupted.get(row.seq)
-            if given_up_at is None:
-                child.interrupted[row.seq] = now + self._settings.kill_grace_s
-                limit_s = (row.limit_ns - row.started_ns) / 1e9
-                child.interrupt(row, "timeout", f"the time limit of {limit_s:.15g} s has passed")
-            elif now >= given_up_at and not child.killed_for:
-                LOGGER.warning("child %s does not end its handler after its time limit; killing it", child.consumer)
-                child.kill("timeout", [late.seq for late in over])
+        cancelled = [row for row in rows if row.seq in child.cancels]
+        late = [row for row in rows if row.limit_ns and now_ns >= row.limit_ns and row.seq not in child.cancels]
+        for row in cancelled:
+            if self._given_up(child, row, now, "cancelled", "the task was cancelled"):
+                # its hand-over ends it; what runs beside it goes elsewhere, uncharged
+                child.kill("killed beside a cancelled task", [row.seq for row in late])
+        for row in late:
+            limit_s = (row.limit_ns - row.started_ns) / 1e9
+            if self._given_up(child, row, now, "timeout", f"the time limit of {limit_s:.15g} s has passed"):
+                child.kill("timeout", [row.seq for row in late])
         if child.interrupted:
             live = {row.seq for row in rows}
             for seq in [seq for seq in child.interrupted if seq not in live]:
                 del child.interrupted[seq]
+
+    def _given_up(self, child: ChildProcess, row: SlotRow, now: float, kind: str, text: str) -> bool:
+        """Interrupt a handler once; True when it has not ended within the grace and its child is to be killed."""
+        given_up_at = child.interrupted.get(row.seq)
+        if given_up_at is None:
+            child.interrupted[row.seq] = now + self._settings.kill_grace_s
+            child.interrupt(row, kind, text)
+            return False
+        if now < given_up_at or child.killed_for:
+            return False
+        LOGGER.warning("child %s does not end its handler (%s) within the kill grace; killing it", child.consumer, kind)
+        return True
 
     def _check_memory(self, child: ChildProcess, rows: list[SlotRow]) -> None:
         used, limit = child.private_bytes(), self._settings.max_memory_per_child_bytes

@@ -18,7 +18,11 @@ START_S = 30.0
 
 @dataclass(slots=True, eq=False)
 class ChildProcess:
-    """One child. `killed_for` and `charged` are set by whoever kills it: the cause, and the claims to charge."""
+    """One child. `killed_for` and `charged` are set by whoever kills it: the cause, and the claims to charge.
+
+    interrupted: claim number -> when it is killed for not ending. cancels: number of a cancelled claim -> when it is
+    forgotten, if it is not executing then.
+    """
 
     number: int
     incarnation: int
@@ -36,6 +40,7 @@ class ChildProcess:
     charged: list[int] | None = None
     progress: tuple[int, float] = (-1, 0.0)
     interrupted: dict[int, float] = field(default_factory=dict[int, float])
+    cancels: dict[int, float] = field(default_factory=dict[int, float])
     memory_at: float = 0.0
 
     def hear(self) -> Message | None:

@@ -16,6 +16,7 @@ from dtq._core import Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.settings import Settings
+from dtq.worker.canceller import CancelInbox
 from dtq.worker.channel import Channel, ChannelClosed, Message
 from dtq.worker.drain import Drain
 from dtq.worker.errands import Errands
@@ -58,6 +59,7 @@ class Supervisor:
         self._queues = queues
         self._new_worker_id = new_worker_id
         self._worker_id = new_worker_id()
+        self._cancels = CancelInbox(signals.ring)
         self._errands = Errands(
             broker,
             settings,
@@ -65,6 +67,7 @@ class Supervisor:
             slots,
             facts,
             self._live_consumers,
+            self._cancels,
             self._note_declared_dead,
             self._note_empty if burst else None,
         )
@@ -72,7 +75,6 @@ class Supervisor:
         self._out_of_memory = OutOfMemoryCounter()
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, ChildProcess] = {}
-        self._handing_over: set[str] = set()
         self._wanted: dict[int, float] = {}
         self._incarnation = 0
         self._start_failures = 0
@@ -153,6 +155,7 @@ class Supervisor:
             self._start_over()
         if self._empty and not self._drain.active:
             self._begin_drain("nothing is left to do", now)
+        self._cancels.deliver(self._children.values(), now)
         busy = False
         for child in list(self._children.values()):
             if child.ready:
