@@ -161,6 +161,62 @@ def test_a_waiting_task_is_cancelled_once(clean_server: PrivateServer) -> None:
     assert second.err.count("\n") == 1
 
 
+def test_several_tasks_are_cancelled_with_one_command(clean_server: PrivateServer) -> None:
+    url = clean_server.url
+    waiting, delayed, ended = send("add", url=url), send("add", "--delay", "60", url=url), send("add", url=url)
+    assert dtq("task", "cancel", ended, url=url).code == 0
+    both = dtq("task", "cancel", waiting, delayed, url=url)
+    assert (both.code, both.out) == (0, f"{waiting} cancelled\n{delayed} cancelled\n")
+    mixed = dtq("task", "cancel", waiting, "nobody", "--json", url=url)
+    assert mixed.code == 4
+    assert mixed.json == [
+        {"id": waiting, "queue": "default", "outcome": "has ended"},
+        {"id": "nobody", "queue": None, "outcome": "not found"},
+    ]
+    assert dtq("task", "cancel", waiting, ended, url=url).code == 5
+
+
+def test_tasks_are_cancelled_by_filter(clean_server: PrivateServer) -> None:
+    url = clean_server.url
+    ids = [send("add", url=url) for _ in range(2)]
+    later = [send("add", "--delay", "60", url=url), send("hostile", "--delay", "60", url=url)]
+    elsewhere = send("add", "--queue", "other", url=url)
+    dry = dtq("task", "cancel", "--type", "add", "--dry-run", url=url)
+    assert (dry.code, dry.out) == (0, "default: would cancel 3, and ask the workers of 0 running\n")
+    pending = dtq("task", "cancel", "--status", "pending, retrying", "--type", "add", "--json", url=url)
+    assert (pending.code, pending.json) == (
+        0,
+        {"queue": "default", "dry_run": False, "cancelled": 1, "requested": 0, "ended": 0},
+    )
+    everything = dtq("task", "cancel", "--all", url=url)
+    assert everything.out == "default: cancelled 3, asked the workers of 0 running\n"
+    for task_id in (*ids, *later):
+        assert dtq("task", "get", task_id, "--json", url=url).json["status"] == "cancelled"
+    assert dtq("task", "get", elsewhere, "--json", url=url).json["status"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "nothing is named"),
+        (["--queue", "q"], "nothing is named"),
+        (["--dry-run"], "nothing is named"),
+        (["x", "--all"], "not both"),
+        (["x", "--dry-run"], "not both"),
+        (["--status", "failed"], "a task that is failed has ended"),
+        (["--status", "lost"], "'lost' is no status"),
+        (["--status", ","], "nothing is no status"),
+        (["--all", "--queue", "no queue"], "queue"),
+    ],
+)
+def test_a_cancel_that_is_not_clear_cancels_nothing(clean_server: PrivateServer, words: list[str], says: str) -> None:
+    task_id = send("add", url=clean_server.url)
+    answer = dtq("task", "cancel", *words, url=clean_server.url)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert says in answer.err
+    assert dtq("task", "get", task_id, "--json", url=clean_server.url).json["status"] == "queued"
+
+
 # --- worker ----------------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +364,10 @@ def test_doctor_does_not_wait_for_a_server_that_hangs(silent_port: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["unresolvable", "refused", "silent"])
-@pytest.mark.parametrize("words", [["enqueue", "add"], ["status"], ["task", "get", "x"], ["task", "cancel", "x"]])
+@pytest.mark.parametrize(
+    "words",
+    [["enqueue", "add"], ["status"], ["task", "get", "x"], ["task", "cancel", "x"], ["task", "cancel", "--all"]],
+)
 def test_an_unreachable_redis_is_one_line_and_its_own_code(kind: str, words: list[str], silent_port: int) -> None:
     # One of them waits as long as it does unless told otherwise.
     changes = {} if words[0] == "status" else {"DTQ_ENQUEUE_DEADLINE_S": "0.5"}
