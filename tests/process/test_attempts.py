@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.process.harness import Stage, now
+from tests.process.harness import Stage, alive, now
 
 
 def test_delays_are_kept(stage: Stage) -> None:
@@ -67,6 +68,77 @@ def test_a_time_limit_kills_what_does_not_listen(open_stage: Callable[..., Stage
     assert (task.status, task.cause) == ("dead_lettered", "timeout")
     assert stage.ended(stage.app.enqueue("mark", {"name": "next"})).status == "succeeded"
     assert now() - begun < 3
+
+
+def test_a_time_limit_is_a_failure_with_its_own_reason(stage: Stage) -> None:
+    """Each attempt that times out counts as one, with cause `timeout`; the task never ends cancelled (S060)."""
+    stage.worker(children=1)
+    handle = stage.app.enqueue("tidy", {"name": "clean"}, timeout=0.3, max_attempts=1)
+    once = stage.app.enqueue("sleep", {"name": "once", "seconds": 10}, timeout=0.3, max_attempts=1)
+    thrice = stage.app.enqueue("slow", {"name": "thrice", "seconds": 10}, timeout=0.3, max_attempts=3)
+    assert (
+        stage.ended(handle).status == "succeeded"
+    )  # it caught the time-out, cleaned up, and returned within the grace
+    for task, attempts in ((stage.ended(once), 1), (stage.ended(thrice), 3)):
+        assert (task.status, task.cause, task.attempt) == ("dead_lettered", "timeout", attempts)
+        assert [line.cause for line in task.history] == ["timeout"] * attempts
+    assert len(stage.effects("start", "once")) == 1
+    assert len(stage.effects("start", "thrice")) == 3
+    totals = stage.app.broker.queue_counts("default").totals
+    assert (totals["dead_lettered"], totals["retried"]) == (2, 2)
+    assert "cancelled" not in totals
+
+
+def test_a_limit_of_its_own_beats_the_default(open_stage: Callable[..., Stage]) -> None:
+    """Both ways: longer and shorter than `timeout_s` (S061)."""
+    stage = open_stage(timeout_s=0.8)
+    stage.worker(children=3)
+    longer = stage.app.enqueue("sleep", {"name": "longer", "seconds": 1.6}, timeout=6)
+    shorter = stage.app.enqueue("sleep", {"name": "shorter", "seconds": 10}, timeout=0.3, max_attempts=1)
+    none = stage.app.enqueue("sleep", {"name": "none", "seconds": 10}, max_attempts=1)
+    for handle, limit in ((shorter, 0.3), (none, 0.8)):
+        task = stage.ended(handle)
+        assert (task.status, task.cause, task.error) == (
+            "dead_lettered",
+            "timeout",
+            f"the time limit of {limit} s has passed",
+        )
+        assert task.started_at is not None
+        assert task.ended_at is not None
+        assert limit - 0.05 < (task.ended_at - task.started_at).total_seconds() < limit + 0.5
+    assert stage.ended(longer).status == "succeeded"
+
+
+@pytest.mark.parametrize("kind", ["sleep", "async_sleep"])
+def test_a_deadline_bounds_the_time_limit(stage: Stage, kind: str) -> None:
+    """A running attempt is interrupted at the deadline, and no other one starts after it."""
+    stage.worker(children=1)
+    deadline = datetime.now(UTC) + timedelta(seconds=1)
+    handle = stage.app.enqueue(kind, {"name": "t", "seconds": 30}, timeout=20, deadline=deadline, max_attempts=3)
+    task = stage.ended(handle)
+    assert (task.status, task.cause) == ("expired", "deadline")
+    assert [line.cause for line in task.history] == ["timeout"]
+    assert task.history[0].ended_at is not None
+    assert abs((task.history[0].ended_at - deadline).total_seconds()) < 0.5
+    assert len(stage.effects("start", "t")) == 1
+
+
+def test_a_hard_kill_at_the_limit_spares_siblings(open_stage: Callable[..., Stage]) -> None:
+    """The child that does not listen is replaced at once; a sibling in another child notices nothing (S058)."""
+    stage = open_stage(kill_grace_s=0.3)
+    worker = stage.worker(children=2)
+    sibling = stage.app.enqueue("sleep", {"name": "sibling", "seconds": 2})
+    stage.started("sibling")
+    handle = stage.app.enqueue("stubborn", {"name": "t"}, timeout=0.4, max_attempts=1)
+    pid = stage.started("t").pid
+    stage.wait_until(lambda: not alive(pid), 5, "the kill")
+    at = now()
+    stage.wait_until(lambda: len(worker.live_pids()) == 2, 5, "another child")
+    assert now() - at < 0.5
+    task = stage.ended(handle)
+    assert (task.status, task.cause) == ("dead_lettered", "timeout")
+    assert len(stage.effects("swallowed", "t")) == 1
+    assert stage.ended(sibling).attempt == 1
 
 
 @pytest.mark.parametrize(
