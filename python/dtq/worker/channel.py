@@ -18,8 +18,8 @@ _MORE, _LAST = b"+", b"."
 class Channel:
     """One end of a packet socket: messages arrive whole, in order, or not at all.
 
-    A message longer than a packet travels in pieces. `send` blocks until the other end has room; both `send` and
-    `receive` raise `ChannelClosed` when the other end is gone.
+    A message longer than a packet travels in pieces. Both `send` and `receive` raise `ChannelClosed` when the other
+    end is gone. A signal handler may receive while the code it interrupts does, if no message has more than one piece.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -41,16 +41,21 @@ class Channel:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, message: Message, descriptors: tuple[int, ...] = (), *, wait: bool = True) -> bool:
+        """Send it as soon as the other end has room. wait=False: now or not at all; False where there is no room."""
+        flags = socket.MSG_NOSIGNAL if wait else socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
         data = orjson.dumps(message)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)] or [b""]
         try:
             for index, piece in enumerate(pieces):
                 mark = _LAST if index == len(pieces) - 1 else _MORE
-                self._socket.sendmsg([mark, piece], ancillary if mark == _LAST else [], socket.MSG_NOSIGNAL)
+                self._socket.sendmsg([mark, piece], ancillary if mark == _LAST else [], flags)
+        except BlockingIOError:
+            return False
         except OSError as error:
             raise ChannelClosed(str(error)) from error
+        return True
 
     def receive(self, *, wait: bool = False) -> Message | None:
         """The next message; None if there is none yet. Descriptors that came with it stand under `descriptors`."""
@@ -64,24 +69,38 @@ class Channel:
                 raise ChannelClosed(str(error)) from error
             if not data:
                 raise ChannelClosed("the other end is closed")
-            for level, kind, content in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    received = array.array("i")
-                    received.frombytes(content[: len(content) - len(content) % received.itemsize])
-                    self._descriptors.extend(received)
+            if data[:1] == _LAST and not self._pieces:
+                return _message(data[1:], _descriptors(ancillary))  # nothing of it is kept here in between
             self._pieces.append(data[1:])
+            self._descriptors += _descriptors(ancillary)
             if data[:1] == _LAST:
                 break
-        message: Message = orjson.loads(b"".join(self._pieces))
-        if self._descriptors:
-            for descriptor in self._descriptors:
-                os.set_inheritable(descriptor, False)
-            message["descriptors"] = self._descriptors
+        message = _message(b"".join(self._pieces), self._descriptors)
         self._pieces, self._descriptors = [], []
         return message
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """The open descriptors that came with a packet."""
+    found: list[int] = []
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            received = array.array("i")
+            received.frombytes(content[: len(content) - len(content) % received.itemsize])
+            found += received
+    return found
+
+
+def _message(data: bytes, descriptors: list[int]) -> Message:
+    message: Message = orjson.loads(data)
+    if descriptors:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        message["descriptors"] = descriptors
+    return message
 
 
 class ChannelClosed(Exception):

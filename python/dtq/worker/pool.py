@@ -48,9 +48,12 @@ class ChildProcess:
         return self.channel.receive()
 
     def tell(self, message: Message) -> None:
-        """Say something, and knock: the signal makes it listen even while a handler runs."""
+        """Say something, and knock: the signal makes it listen even while a handler runs.
+
+        A child that has long taken nothing gets no more of it: the supervisor waits for nobody, and kills it in time.
+        """
         with contextlib.suppress(ChannelClosed):
-            self.channel.send(message)
+            self.channel.send(message, wait=False)
             if self.pidfd >= 0:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGUSR1)

@@ -29,6 +29,8 @@ def main(arguments: list[str]) -> int:
     """Serve the supervisor until it is gone."""
     channel = Channel.from_descriptor(int(arguments[0]))
     slots_descriptor = int(arguments[1])
+    for descriptor in (channel.fileno(), slots_descriptor):
+        os.set_inheritable(descriptor, False)  # not for programs that handlers start
     boot = channel.receive(wait=True) or {}
     supervisor = int(boot["supervisor"])
     die_with_parent()
@@ -69,8 +71,9 @@ def ignore_stop_signals() -> None:
     def ignore(signum: int, frame: FrameType | None) -> None:
         """Do nothing."""
 
-    signal.signal(signal.SIGINT, ignore)
-    signal.signal(signal.SIGTERM, ignore)
+    # SIGUSR1 may reach a child before it listens: it finds the message that came with it, but must not die of it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, ignore)
 
 
 def _import_for_children() -> None:
