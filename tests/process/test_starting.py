@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,6 +116,25 @@ def test_a_worker_declared_dead_starts_over(open_stage: Callable[..., Stage]) ->
     assert stage.ended(task).status == "succeeded"
     assert "starts in its place" in worker.log
     assert [found.id for found in broker.workers()] != [lease.id]
+
+
+def test_a_worker_that_stood_still_declares_nobody_dead(open_stage: Callable[..., Stage]) -> None:
+    """Supervisors are frozen beyond their leases (as by a suspended machine); the first to wake spares the others."""
+    stage = open_stage(lease_s=2, renew_s=0.4)
+    workers = [stage.worker(children=1) for _ in range(2)]
+    tasks = [stage.app.enqueue("sleep", {"name": f"t{i}", "seconds": 5}) for i in range(2)]
+    for i in range(2):
+        stage.started(f"t{i}")
+    for worker in workers:
+        worker.signal(signal.SIGSTOP)
+    stage.wait_until(lambda: not stage.app.broker.workers(), 5, "leases that have run out")
+    workers[0].signal(signal.SIGCONT)
+    stage.wait_until(stage.app.broker.workers, 5, "the lease of the first")
+    time.sleep(0.3)  # in which it leads and looks around
+    workers[1].signal(signal.SIGCONT)
+    for task in tasks:
+        assert stage.ended(task).attempt == 1
+    assert not any("starts in its place" in worker.log for worker in workers)
 
 
 def test_the_app_under_test_is_named() -> None:

@@ -44,7 +44,8 @@ class Errands:
         self._inbox = inbox
         self._on_empty = on_empty
         self._handing_over: set[str] = set()
-        self._steward = Steward(broker, on_declared_dead)
+        # A shorter pause lets no lease expire that is renewed in time, as two renewals fit into a lease.
+        self._steward = Steward(broker, on_declared_dead, max(0.5, settings.renew_s))
         self._listener = CancelListener(broker, inbox)
         self._leadership: Leadership | None = None
         self._worker_id = ""

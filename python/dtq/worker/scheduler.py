@@ -97,8 +97,8 @@ class Reaper:
                 LOGGER.warning("queue %s: took over %d task(s) of workers that are gone", queue, moved)
             self._broker.end_lost(queue)
         for worker_id in self._broker.expired_workers():
-            self._broker.declare_dead(worker_id)
-            self._broker.forget_worker(worker_id)
+            if self._broker.declare_dead(worker_id):
+                self._broker.forget_worker(worker_id)
 
 
 class BurstWatch:

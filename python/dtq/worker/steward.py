@@ -33,10 +33,11 @@ class Duty(Protocol):
 class Steward(threading.Thread):
     """Runs duties and jobs over one broker.
 
-    on_declared_dead: called, in this thread, when the worker's id turns out to be dead.
+    on_declared_dead: called, in this thread, when the worker's id turns out to be dead. break_s: a pause so long, of
+    Redis or of this process, counts as a break (see steady_for).
     """
 
-    def __init__(self, broker: Broker, on_declared_dead: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, on_declared_dead: Callable[[], None], break_s: float) -> None:
         super().__init__(name="dtq-steward", daemon=True)
         self._broker = broker
         self._on_declared_dead = on_declared_dead
@@ -47,6 +48,8 @@ class Steward(threading.Thread):
         self._retry_at = 0.0
         self._backoff_s = 0.0
         self._steady_since = SYSTEM.monotonic()
+        self._break_ns = round(break_s * 1e9)
+        self._seen_ns = SYSTEM.boottime_ns()
 
     # --- from the main thread ------------------------------------------------------------------------------------
 
@@ -78,7 +81,11 @@ class Steward(threading.Thread):
     # --- the thread ----------------------------------------------------------------------------------------------
 
     def steady_for(self) -> float:
-        """For how many seconds Redis has answered everything."""
+        """For how many seconds Redis has answered everything without a break.
+
+        While Redis, this process or the whole machine stood still, other workers may have been unable to renew their
+        leases, too; they get the time to do so.
+        """
         return SYSTEM.monotonic() - self._steady_since
 
     def run(self) -> None:
@@ -89,7 +96,7 @@ class Steward(threading.Thread):
             for duty in duties:
                 if SYSTEM.monotonic() >= duty.next_at:
                     self._try(type(duty).__name__.lower(), duty.run)
-            self._do_jobs()
+            self._do_job()
             with self._condition:
                 if self._stopping and not self._jobs:
                     return
@@ -101,21 +108,25 @@ class Steward(threading.Thread):
                 if (wait := wake - SYSTEM.monotonic()) > 0:
                     self._condition.wait(wait)
 
-    def _do_jobs(self) -> None:
-        while self._jobs and SYSTEM.monotonic() >= self._retry_at:
-            name, job = self._jobs[0]
-            if not self._try(name, job):
-                self._backoff_s = min(1.0, max(0.02, self._backoff_s * 2))
-                self._retry_at = SYSTEM.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
-                return
+    def _do_job(self) -> None:
+        """One at a time, so that many of them do not keep the lease waiting."""
+        if not self._jobs or SYSTEM.monotonic() < self._retry_at:
+            return
+        name, job = self._jobs[0]
+        if self._try(name, job):
             self._jobs.popleft()
             self._backoff_s = 0.0
+        else:
+            self._backoff_s = min(1.0, max(0.02, self._backoff_s * 2))
+            self._retry_at = SYSTEM.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
 
     def _try(self, name: str, work: Job) -> bool:
         """Do something over Redis; False if it has to be done again."""
+        self._note_break()
         steady = self._steady_since
         try:
             work()
+            self._note_break()
         except WorkerDeclaredDead as error:
             LOGGER.error("%s; its handlers are stopped, and it starts anew under another id", error)
             self._on_declared_dead()
@@ -130,6 +141,11 @@ class Steward(threading.Thread):
         except Exception:
             LOGGER.exception("%s failed; this is a bug in dtq", name)
         return True
+
+    def _note_break(self) -> None:
+        before, self._seen_ns = self._seen_ns, SYSTEM.boottime_ns()
+        if self._seen_ns - before > self._break_ns:
+            self._steady_since = SYSTEM.monotonic()
 
     def _mend(self) -> None:
         try:
