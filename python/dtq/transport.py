@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 3.0
 
-# Redis refuses for a while, or for this server: nothing was written, the caller may try again later.
-_REFUSALS = (
-    "LOADING", "READONLY", "OOM", "MISCONF", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "NOAUTH",
-    "WRONGPASS", "NOPERM", "max number of clients", "UNBLOCKED",
-)  # fmt: skip
-
 
 def _options(timeout_s: float | None) -> dict[str, Any]:
     from inspect import signature
@@ -77,7 +71,7 @@ def translate(error: Exception, place: str) -> DtqError:
     return BrokerUnavailable(f"Redis at {place} answered: {text[:300]}")
 
 
-def _pool_arguments(url: str, timeout_s: float | None, module: Any) -> Any:
+def _new_pool(url: str, timeout_s: float | None, module: Any) -> Any:
     try:
         options = _options(timeout_s)
         if not url.startswith("unix"):
@@ -124,7 +118,7 @@ class Transport:
         """A new redis-py connection outside the pool, with its own reply time-out."""
         import redis
 
-        pool = _pool_arguments(self._url(), self.timeout_s if timeout_s is None else timeout_s, redis)
+        pool = _new_pool(self._url(), self.timeout_s if timeout_s is None else timeout_s, redis)
         return pool.make_connection()
 
     def _acquire(self) -> Any:
@@ -143,7 +137,7 @@ class Transport:
         if self._made_from is None:
             import redis
 
-            self._made_from = _pool_arguments(self._url(), self.timeout_s, redis)
+            self._made_from = _new_pool(self._url(), self.timeout_s, redis)
         return self._made_from.make_connection()
 
     def call(self, command: bytes, script: Script | None = None, timeout_s: float | None = None) -> Any:
@@ -171,7 +165,7 @@ class Transport:
             raise
 
     def _exchange(self, connection: Any, command: bytes, script: Script | None, timeout_s: float | None) -> Any:
-        from redis.exceptions import NoScriptError, ResponseError
+        from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
         try:
             connection.send_packed_command((command,), check_health=False)
@@ -183,7 +177,10 @@ class Transport:
             connection.read_response()
             return self._exchange(connection, command, script, timeout_s)
         except ResponseError as error:
-            self._idle.append(connection)
+            if isinstance(error, ReadOnlyError):
+                connection.disconnect()  # a fail-over: the server's name may lead to another one now
+            else:
+                self._idle.append(connection)
             raise translate(error, place_of(self._url())) from error
         self._idle.append(connection)
         return reply
@@ -192,7 +189,7 @@ class Transport:
         """A redis-py client on a connection pool of its own, for reads and administration off the hot path."""
         import redis
 
-        return redis.Redis(connection_pool=_pool_arguments(self._url(), timeout_s or self.timeout_s, redis))
+        return redis.Redis(connection_pool=_new_pool(self._url(), timeout_s or self.timeout_s, redis))
 
     def close(self) -> None:
         """Close the idle connections of this process."""
@@ -239,7 +236,7 @@ class AsyncTransport:
             import redis.asyncio
 
             url = await loop.run_in_executor(None, self._url)  # it may start a server
-            self._pools[loop] = _pool_arguments(url, self._timeout_s, redis.asyncio)
+            self._pools[loop] = _new_pool(url, self._timeout_s, redis.asyncio)
         return self._pools[loop].make_connection()
 
     async def call(self, command: bytes, script: Script | None = None, timeout_s: float | None = None) -> Any:
@@ -265,7 +262,7 @@ class AsyncTransport:
     async def _exchange(self, connection: Any, command: bytes, script: Script | None) -> Any:
         import asyncio
 
-        from redis.exceptions import NoScriptError, ResponseError
+        from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
         idle = self._idle[asyncio.get_running_loop()]
         try:
@@ -280,7 +277,10 @@ class AsyncTransport:
             await connection.read_response()
             return await self._exchange(connection, command, script)
         except ResponseError as error:
-            idle.append(connection)
+            if isinstance(error, ReadOnlyError):
+                await connection.disconnect(nowait=True)
+            else:
+                idle.append(connection)
             raise translate(error, place_of(self._url())) from error
         idle.append(connection)
         return reply

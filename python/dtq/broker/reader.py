@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtq._core import Claim, pack_command, parse_claims
-from dtq.errors import BrokerUnavailable, DtqError
+from dtq.errors import BrokerUnavailable, DtqError, GroupLost
 from dtq.keys import BANDS, GROUP, Keys
 from dtq.scripts import script
 from dtq.transport import Transport, translate
@@ -112,7 +112,10 @@ class Reader:
             self.abandon()
             raise
         if isinstance(replies[0], Exception):
-            raise translate(replies[0], self._transport.place())
+            refusal = translate(replies[0], self._transport.place())
+            if not isinstance(refusal, GroupLost):
+                self.abandon()  # after a fail-over the server's name may lead to another one
+            raise refusal
         entries: list[tuple[str, int, bytes, bytes]] = []
         for stream, delivered in replies[0] or ():
             queue, band = self._streams[stream]
