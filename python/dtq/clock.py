@@ -1,4 +1,4 @@
-"""The only module that reads time: wall clock, steady clock and sleep, handed in where tests need their own."""
+"""The clocks: the only reader of the wall clock; steady clock and sleep, handed in where tests need their own."""
 
 from __future__ import annotations
 

@@ -73,10 +73,6 @@ class Executor:
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.backoff_jitter)
         self.routes = {handler.name: Route(handler, self._backoff) for handler in registry}
 
-    def route(self, claim: Claim) -> Route | None:
-        """How to run this claim; None: it cannot be run, and `refuse` says why."""
-        return self.routes.get(claim.task_type)
-
     def refuse(self, claim: Claim) -> Outcome:
         """The end of a task that cannot be run here: its envelope is damaged, or nobody handles its type."""
         if claim.error is not None:

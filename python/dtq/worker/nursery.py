@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import sys
-import time
 from typing import Any
 
 from dtq._core import Slots
 from dtq.broker import Broker
+from dtq.clock import SYSTEM
 from dtq.registry import Registry
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed
@@ -29,11 +29,11 @@ class Nursery:
     def settle_in(self) -> bool:
         """Become the supervisor's own child; False if the supervisor is gone or has given this child up."""
         os.setsid()
-        deadline = time.monotonic() + _ADOPTION_S
+        deadline = SYSTEM.monotonic() + _ADOPTION_S
         while os.getppid() != self._supervisor:
-            if time.monotonic() > deadline:
+            if SYSTEM.monotonic() > deadline:
                 return False
-            time.sleep(0.0005)
+            SYSTEM.sleep(0.0005)
         die_with_parent()
         if os.getppid() != self._supervisor:
             return False
