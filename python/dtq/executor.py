@@ -6,16 +6,20 @@ of a success makes no object of its own: it is walked a hundred thousand times a
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import sys
+import traceback
 import types
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
 from dtq._core import Claim, CoreError
-from dtq.backoff import Backoff
+from dtq.backoff import LONGEST_DELAY_S, Backoff
 from dtq.context import Context
 from dtq.errors import Discard, PermanentError, Retry, TaskCancelled, TaskReleased, TaskTimeout
 from dtq.failure import class_name, message_of, traceback_of
@@ -71,6 +75,9 @@ class Executor:
         self._worker_id = worker_id
         self._draw = draw
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.backoff_jitter)
+        self._process = os.getpid()
+        self.releasing = False
+        """Set when the worker interrupts handlers to stop; before that a `TaskReleased` is the handler's own doing."""
         self.routes = {handler.name: Route(handler, self._backoff) for handler in registry}
 
     def refuse(self, claim: Claim) -> Outcome:
@@ -99,10 +106,18 @@ class Executor:
             else:
                 result = route.function(**arguments)
         except BaseException as error:
+            self.end_if_forked(error)
             return self.classify(claim, route, error)
+        if os.getpid() != self._process:
+            end_forked(None)
         if type(result) not in _PLAIN and (mistake := check_result(result)) is not None:
             return self.mistaken_result(claim, mistake)
         return result
+
+    def end_if_forked(self, error: BaseException | None) -> None:
+        """End this process if a handler has forked it: it must not go on as the child, whose connections it shares."""
+        if os.getpid() != self._process:
+            end_forked(error)
 
     def prepare(
         self, claim: Claim, route: Route, queue: str, cancelled: Callable[[], bool]
@@ -140,7 +155,7 @@ class Executor:
 
     def classify(self, claim: Claim, route: Route, error: BaseException) -> Outcome:
         """The outcome that an exception from a handler stands for."""
-        if isinstance(error, TaskReleased):
+        if isinstance(error, TaskReleased) and self.releasing:
             return Outcome(
                 "L",
                 charged=False,
@@ -174,7 +189,7 @@ class Executor:
         return self._final(claim, "invalid result", "InvalidResult", mistake)
 
     def _asked_retry(self, claim: Claim, route: Route, error: Retry) -> Outcome:
-        delay_ms = None if error.after is None else max(1, round(error.after * 1000))
+        delay_ms = None if error.after is None else max(1, round(min(error.after, LONGEST_DELAY_S) * 1000))
         if error.counts:
             return self._retry(claim, route, error, "retry", message_of(error), delay_ms=delay_ms)
         return Outcome(
@@ -260,3 +275,19 @@ def check_result(result: object) -> str | None:
     if isinstance(result, (types.GeneratorType, types.AsyncGeneratorType)):
         return "the handler returned a generator; return a list, or enqueue one task for each item"
     return None
+
+
+def end_forked(error: BaseException | None) -> NoReturn:
+    """End a process as Python would end it at the end of its main program: `error` is what left the handler."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        code = 1
+        traceback.print_exception(error)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code & 0xFF)

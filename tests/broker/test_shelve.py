@@ -37,6 +37,26 @@ def test_hand_over_charges_only_what_was_executing(broker: Broker) -> None:
     assert finish_all(broker, 3) == [(executing, 2, 0), (ended, 2, 1), (unbegun, 1, 0)]
 
 
+def test_what_was_alone_in_a_child_that_died_of_nothing_else_is_charged(broker: Broker) -> None:
+    """Ended but unsettled: free the first time, charged when its child dies again with nothing executing; never beside
+    one that executes (protocol 19)."""
+    enqueue(broker)
+    child = Child(broker)
+    (claim,) = child.claim(1)
+    deaths: list[tuple[str, list[str], int]] = [
+        ("exit 1", [], 1),
+        ("signal SIGKILL", ["1-1"], 2),
+        ("released", [], 3),
+        ("exit 1", [], 3),
+    ]
+    for cause, executing, released in deaths:
+        broker.hand_over(QUEUE, child.consumer, claim.seq + 1, [e.encode() for e in executing], cause)
+        child = Child(broker)
+        (claim,) = child.claim(1)
+        assert claim.released == released, cause
+    assert claim.attempt == 5
+
+
 def test_a_redelivered_task_is_claimed_alone(broker: Broker) -> None:
     """Every redelivery runs in a batch of one, so that a killer takes nobody with it (protocol 19)."""
     enqueue(broker, 3)

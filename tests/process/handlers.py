@@ -204,3 +204,48 @@ def hoard(megabytes: int, seconds: float) -> None:
 
 if os.environ.get("HANDLERS_FAIL_IN_CHILD") and os.getsid(0) == os.getpid():
     raise RuntimeError("not in a child")
+
+
+def fork_and_leave(how: str) -> str:
+    """Fork; the copy leaves the handler in its own way, its parent waits for it."""
+    pid = os.fork()
+    if pid == 0:
+        if how == "exit":
+            raise SystemExit(0)
+        if how == "raise":
+            raise ValueError("raised in the copy")
+        return "the copy's result"
+    _, status = os.waitpid(pid, 0)
+    return f"exit {os.waitstatus_to_exitcode(status)}"
+
+
+@app.task(name="fork")
+def fork(how: str) -> str:
+    """A copy of this process leaves the handler as well."""
+    return fork_and_leave(how)
+
+
+@app.task(name="async_fork")
+async def async_fork(how: str) -> str:
+    """The same in the loop's thread."""
+    return fork_and_leave(how)
+
+
+@app.task(name="wreck")
+def wreck(context: dtq.Context, name: str) -> None:
+    """End well and leave a child behind that cannot go on: every descriptor is closed."""
+    effect("start", name, context.attempt)
+    os.closerange(3, 4096)
+
+
+@app.task(name="raise_interruption")
+def raise_interruption(context: dtq.Context, name: str) -> None:
+    """Raise what only the worker has a reason to raise."""
+    effect("start", name, context.attempt)
+    raise dtq.TaskReleased("by myself")
+
+
+@app.task(name="retry_after")
+def retry_after(after: float) -> None:
+    """Ask for a retry at a given time."""
+    raise dtq.Retry(after=after)

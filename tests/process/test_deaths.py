@@ -59,6 +59,28 @@ def test_a_killer_is_dead_lettered_with_the_cause(stage: Stage, how: str, cause:
         assert stage.ended(other).status == "succeeded"
 
 
+def test_a_task_that_wrecks_its_child_after_its_end_is_no_loop(stage: Stage) -> None:
+    """The child dies between the end of the handler and the settle, every time: charged from the second death on."""
+    stage.worker()
+    wrecker = stage.app.enqueue("wreck", {"name": "wrecker"}, max_attempts=3)
+    task = stage.ended(wrecker)
+    assert (task.status, task.cause) == ("dead_lettered", "exit 1")
+    assert [e.attempt for e in stage.effects("start", "wrecker")] == [1, 2, 3, 4]
+    assert task.released == 1
+
+
+@pytest.mark.parametrize(("how", "code"), [("exit", 0), ("raise", 1), ("return", 0)])
+@pytest.mark.parametrize("kind", ["fork", "async_fork"])
+def test_a_forked_copy_of_the_child_ends_where_it_leaves_the_handler(
+    stage: Stage, kind: str, how: str, code: int
+) -> None:
+    """It shares the child's connections and slots: it must neither settle nor claim anything."""
+    stage.worker(children=1)
+    task = stage.ended(stage.app.enqueue(kind, {"how": how}, timeout=5))
+    assert (task.status, task.result, task.attempt) == ("succeeded", f"exit {code}", 1)
+    assert stage.ended(stage.app.enqueue("mark", {"name": "next"}), 1.0).status == "succeeded"
+
+
 def test_children_do_not_outlive_the_supervisor(open_stage: Callable[..., Stage]) -> None:
     """kill -9 of the supervisor: everything is gone within a second, and another worker takes over after the lease."""
     stage = open_stage(lease_s=1, renew_s=0.2)

@@ -15,6 +15,9 @@ local mode, consumer, from, till, cause = ARGV[5], ARGV[6], tonumber(ARGV[7]), t
 local most = tonumber(ARGV[10])
 local executing = {}
 for i = 12, #ARGV do executing[ARGV[i]] = true end
+-- A child that died with nothing executing died of what its handlers had left behind. What had ended there comes back
+-- uncharged and is claimed alone; if that happens again to a task that was alone, it is charged.
+local idle = #ARGV < 12
 
 local function holdings(band, after)
   return grouped('XPENDING', KEYS[STREAMS + band], GROUP, after, '+', 200, consumer)
@@ -88,7 +91,8 @@ local function move(band, entry)
   if mode == 'hand_back' then return give_back(band, id, state) end
   if mode == 'hand_over' then
     if state.seq >= from then return give_back(band, id, state) end
-    return redeliver(band, id, state, executing[integer(state.seq)] == true and cause ~= 'released')
+    local guilty = executing[integer(state.seq)] or (idle and tail_has(state.tail, 's'))
+    return redeliver(band, id, state, guilty == true and cause ~= 'released')
   end
   return redeliver(band, id, state, alone)
 end

@@ -119,9 +119,11 @@ class AsyncRunner:
             if attempt.interruption is not None:
                 raise attempt.interruption
             result: object = await call()
+            self._executor.end_if_forked(None)
             if (mistake := check_result(result)) is not None:
                 result = self._executor.mistaken_result(attempt.claim, mistake)
         except BaseException as error:
+            self._executor.end_if_forked(error)
             if isinstance(error, asyncio.CancelledError) and attempt.interruption is not None:
                 error = attempt.interruption
             result = self._executor.classify(attempt.claim, attempt.route, error)

@@ -420,6 +420,7 @@ class Child:
 
     def _interrupt(self, place: int, seq: int, kind: str, text: str) -> None:
         error = INTERRUPTION_KINDS[kind](text)
+        self._executor.releasing = self._executor.releasing or kind == "released"
         if place:
             self._runner.interrupt(place, seq, error)
         elif self._executing == seq:
