@@ -304,11 +304,37 @@ def _problems(row: SettingRow, value: object, name: str | None = None) -> list[s
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         good = (row.kind == "float" or isinstance(value, int)) and math.isfinite(value)
         good = good and (row.low is None or value >= row.low) and (row.high is None or value <= row.high)
+    if good and row.name == "redis_url" and (wrong := url_problem(str(value))):
+        return [f"{name or f'{row.name} ({row.env})'}: {wrong}"]
     if good:
         return []
     # The URL may hold a password: it is never repeated in a message.
     shown = "the value" if row.name == "redis_url" else repr(value)
     return [f"{name or f'{row.name} ({row.env})'}: {shown} is not {_expected(row)}"]
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with a server's URL. It may hold a password, also where it is malformed: no part is repeated."""
+    from urllib.parse import urlsplit
+
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        return "the URL starts with none of redis://, rediss://, unix://"
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "unix":
+            return None if parts.path else "the URL names no socket; give unix:///path/to/socket"
+        if "@" in parts.path + parts.query + parts.fragment:
+            return (
+                "user or password hold a character that must be percent-encoded, such as / as %2F, # as %23, ? as %3F"
+            )
+        if not 0 < (parts.port or 6379) < 65536 or not parts.hostname:
+            return "the URL names no host; give redis://host:port/database"
+    except ValueError:
+        return "host or port of the URL are malformed; give redis://host:port/database"
+    database = parts.path.strip("/")
+    if database and not (database.isascii() and database.isdigit()):
+        return "the database of the URL is no number; give redis://host:port/0"
+    return None
 
 
 def _cross_problems(settings: Settings) -> list[str]:

@@ -14,6 +14,7 @@ from tests.process.harness import APP, Stage
 from tests.servers import PrivateServer
 
 
+@pytest.mark.parametrize("preload", [True, False])
 @pytest.mark.parametrize(
     ("app", "word"),
     [
@@ -24,11 +25,12 @@ from tests.servers import PrivateServer
         ("tests.process.app_without_tasks:app", "no tasks"),
         ("tests.process.app_that_raises:app", "broken on purpose"),
         ("tests.process.app_that_exits:app", "app_that_exits"),
+        ("tests.process.app_that_dies:app", "process"),
     ],
 )
-def test_an_app_that_cannot_be_used(stage: Stage, app: str, word: str) -> None:
+def test_an_app_that_cannot_be_used(stage: Stage, app: str, word: str, preload: bool) -> None:
     """Exit code 2 and one line that names the app."""
-    worker = stage.worker(app=app, ready=False, log_level=20)
+    worker = stage.worker(app=app, ready=False, log_level=20, preload=preload)
     assert worker.wait() == 2, worker.log
     assert word in worker.log.splitlines()[-1]
 
@@ -38,6 +40,14 @@ def test_no_server(stage: Stage, tmp_path: Path) -> None:
     worker = stage.worker(ready=False, overrides={"redis_url": f"unix://{tmp_path}/nothing"})
     assert worker.wait(10) == 3, worker.log
     assert "cannot be reached" in worker.log.splitlines()[-1]
+
+
+def test_a_malformed_url(stage: Stage) -> None:
+    """Exit code 2, at once, and nothing of it is shown: it may be a piece of a password."""
+    worker = stage.worker(ready=False, overrides={"redis_url": "redis://u:p@S3CRET:/@host:1/0"})
+    assert worker.wait(4) == 2, worker.log
+    assert "redis_url (DTQ_REDIS_URL)" in worker.log.splitlines()[-1]
+    assert "S3CRET" not in worker.log
 
 
 def test_a_wrong_setting(stage: Stage) -> None:

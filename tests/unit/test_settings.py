@@ -69,6 +69,49 @@ def test_bounds_and_rules_between_settings(keywords: dict[str, object], problem:
     assert caught.value.problems == (problem,)
 
 
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://S3CRET@host", "the URL starts with none of redis://, rediss://, unix://"),
+        ("redis://u:p@S3CRET:/@host:1/0", "user or password hold a character that must be percent-encoded"),
+        ("redis://u:S3CRET/x@host:1/0", "user or password hold a character that must be percent-encoded"),
+        ("redis://u:S3CRET#x@host", "user or password hold a character that must be percent-encoded"),
+        ("redis://u:S3CRET?x@host", "user or password hold a character that must be percent-encoded"),
+        ("redis://u:S3CRET@[bad", "host or port of the URL are malformed"),
+        ("redis://u:S3CRET@host:port", "host or port of the URL are malformed"),
+        ("redis://u:S3CRET@host:70000", "host or port of the URL are malformed"),
+        ("redis://u:S3CRET@/0", "the URL names no host"),
+        ("redis://u:S3CRET@host/zero", "the database of the URL is no number"),
+        ("unix://", "the URL names no socket"),
+    ],
+)
+def test_a_malformed_url_is_refused_without_a_part_of_it(url: str, problem: str) -> None:
+    """What looks like the host may be the rest of a password."""
+    for make in (lambda: Settings(redis_url=url), lambda: Settings.from_environment({"DTQ_REDIS_URL": url})):
+        with pytest.raises(InvalidSettings) as caught:
+            make()
+        assert problem in str(caught.value)
+        assert "DTQ_REDIS_URL" in str(caught.value)
+        assert "S3CRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host",
+        "redis://host:6380/15",
+        "rediss://svc%3A1:p%40ss%3A%2F%3F%23%2525@host:1/0?ssl_cert_reqs=none",
+        "redis://:p@ss@host",
+        "redis://[::1]:6379/0",
+        "redis://host/0?protocol=3",
+        "unix:///tmp/a@b/s?db=1",
+    ],
+)
+def test_usable_urls_are_accepted(url: str) -> None:
+    """Odd ones, too."""
+    assert Settings(redis_url=url).redis_url == url
+
+
 def test_a_url_is_never_repeated_in_a_message() -> None:
     with pytest.raises(InvalidSettings) as caught:
         Settings(redis_url="")

@@ -22,7 +22,7 @@ from dtq.errors import DtqError
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed, Message
 from dtq.worker.journal import LOGGER, start_logging
-from dtq.worker.processes import die_with_parent
+from dtq.worker.processes import cause_of_death, die_with_parent
 
 
 def main(arguments: list[str]) -> int:
@@ -115,7 +115,11 @@ def _manifest_from_a_probe(app_path: str, channel: Channel) -> None:
     """Without preloading, a process of its own imports the app just to describe it."""
     pid = os.fork()
     if pid:
-        os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, 0)
+        if status:  # it died before it could tell
+            channel.send(
+                {"say": "failed", "why": f"{app_path}: importing it ended the process ({cause_of_death(status)})"}
+            )
         return
     _import(app_path, channel)
     os._exit(0)
