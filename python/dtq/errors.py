@@ -163,6 +163,9 @@ class IllegalTransition(DtqError):
 class BrokerUnavailable(DtqError):
     """Redis cannot be reached, or does not answer as it should, within the time given."""
 
+    damaged = False
+    """True where Redis works and this very call cannot: a key has been changed by hand to another type or content."""
+
     code = "REDIS_UNAVAILABLE"
     http_status = 503
     reason = "unavailable"
@@ -258,13 +261,15 @@ class InvalidSettings(DtqError):
 class Retry(Exception):
     """Raised by a handler: run this task again.
 
-    after: seconds until then; None takes the task's own backoff. counts: False does not charge the attempt.
+    after: seconds until then, at most ten years; None takes the task's own backoff. counts: False does not charge the
+    attempt.
     """
 
     def __init__(
         self, after: float | None = None, counts: bool = True, reason: str = "the handler asked for a retry"
     ) -> None:
-        if after is not None and not 0 <= after < float("inf"):
+        given: object = after
+        if given is not None and (not isinstance(given, (int, float)) or not 0 <= given < float("inf")):
             raise ValueError(f"after: {after!r} is no waiting time; give seconds of 0 or more")
         super().__init__(reason)
         self.reason = reason

@@ -177,12 +177,11 @@ def read_task(
 
     live: its field of the queue's live hash; envelope: from its stream entry; record: its own key; due_ms: its score
     in the schedule. The live value outranks a record, which then holds only the history of earlier attempts.
-    Raises _core.CoreError where record or envelope are damaged.
+    What was damaged by hand in the envelope is missing, and `error` says what it is where nothing else stands there.
+    Raises _core.CoreError where the record is damaged.
     """
     kept = None if record is None else _core.parse_record(record)
-    raw_envelope = envelope or (kept.envelope if kept is not None else b"")
-    head = _core.parse_envelope(raw_envelope) if raw_envelope else None
-    extras: dict[str, Any] = decode_json(head.extras) if head is not None and head.extras else {}
+    head, extras, payload, damage = _read_envelope(envelope or (kept.envelope if kept is not None else b""))
     detail: dict[str, Any] = decode_json(kept.detail) if kept is not None and kept.detail else {}
     state = _LiveState.parse(live) if live is not None else None
     created_ms = (kept.created_ms if kept is not None else 0) or _core.id_time_ms(task_id) or extras.get("created_ms")
@@ -206,7 +205,7 @@ def read_task(
         queue=queue,
         status=status,
         task_type=head.task_type if head is not None else "",
-        payload=decode_json(head.payload) if head is not None else None,
+        payload=payload,
         attempt=attempt,
         max_attempts=head.max_attempts if head is not None else 0,
         priority=head.band if head is not None else 0,
@@ -221,7 +220,7 @@ def read_task(
         result=detail.get("result") if status is TaskStatus.SUCCEEDED else None,
         cause=None if state is not None else detail.get("cause"),
         error_class=None if state is not None else detail.get("error_class"),
-        error=None if state is not None else detail.get("error"),
+        error=(None if state is not None else detail.get("error")) or damage,
         traceback=None if state is not None else detail.get("traceback"),
         dead_letter_id=kept.place.decode() if kept is not None and kept.place and state is None else None,
         timeout=timedelta(milliseconds=head.timeout_ms) if head is not None else None,
@@ -233,6 +232,24 @@ def read_task(
         metadata=extras.get("metadata") or {},
         history=parse_history(kept.history) if kept is not None else (),
     )
+
+
+def _read_envelope(raw: bytes) -> tuple[_core.Envelope | None, dict[str, Any], Any, str | None]:
+    """Head, extras and payload of an envelope as far as they can be read, and what is wrong with it."""
+    if not raw:
+        return None, {}, None, None
+    try:
+        head = _core.parse_envelope(raw)
+    except _core.CoreError as error:
+        return None, {}, None, str(error)
+    extras: dict[str, Any] = {}
+    payload: Any = None
+    try:
+        extras = decode_json(head.extras) if head.extras else {}
+        payload = decode_json(head.payload)
+    except ValueError as error:
+        return head, extras, payload, f"envelope: the envelope is damaged: {error}"
+    return head, extras, payload, None
 
 
 @dataclass(frozen=True, slots=True)

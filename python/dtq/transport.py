@@ -68,7 +68,10 @@ def translate(error: Exception, place: str) -> DtqError:
         return BrokerUnavailable(f"Redis at {place} cannot be reached: {text}")
     if "NOGROUP" in text:
         return GroupLost(f"Redis at {place}: a consumer group is gone")
-    return BrokerUnavailable(f"Redis at {place} answered: {text[:300]}")
+    # Scripts add their own hash and line, which help nobody outside of dtq.
+    refused = BrokerUnavailable(f"Redis at {place} answered: {text.partition(' script: ')[0][:300]}")
+    refused.damaged = text.startswith(("WRONGTYPE", "user_script", "ERR user_script"))
+    return refused
 
 
 def _new_pool(url: str, timeout_s: float | None, module: Any) -> Any:

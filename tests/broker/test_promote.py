@@ -105,3 +105,36 @@ def test_a_retry_that_does_not_count_is_not_charged(broker: Broker) -> None:
     assert live(broker, task).startswith("q:2:1:")
     (again,) = child.claim()
     child.settle(again)
+
+
+def test_a_record_key_of_another_type_blocks_nobody(broker: Broker) -> None:
+    """It is no task any more; the others are queued, and it is not met again (S090)."""
+    ids = enqueue(broker, 5, place="w3600000;")
+    broker.command("DEL", broker.keys.task(QUEUE, ids[2]))
+    broker.command("LPUSH", broker.keys.task(QUEUE, ids[2]), "x")
+    due_now(broker)
+    broker.promote(QUEUE)
+    assert broker.command("ZCARD", broker.keys.schedule(QUEUE)) == 0
+    assert {c.id for c in Child(broker).claim(10)} == set(ids) - {ids[2]}
+
+
+def test_a_stream_of_another_type_blocks_no_other_band(broker: Broker) -> None:
+    """Tasks of its band stay pending and are tried again later, with a word; the others run (S090)."""
+    (stuck,) = enqueue(broker, place="w3600000;", band=3)
+    others = enqueue(broker, 5, place="w3600000;")
+    stream = broker.keys.stream(QUEUE, 3)
+    broker.command("DEL", stream)
+    broker.command("SET", stream, "x")
+    due_now(broker)
+    told: list[tuple[str, int, str]] = []
+    assert broker.promote(QUEUE, tell=lambda *word: told.append(word))[0] == 6
+    ((queue, count, why),) = told
+    assert (queue, count) == (QUEUE, 1)
+    assert "WRONGTYPE" in why
+    assert {c.id for c in Child(broker).claim(10)} == set(others)
+    assert state(broker, stuck) == "1"
+    assert broker.promote(QUEUE)[0] == 0
+    broker.command("DEL", stream)
+    due_now(broker)
+    assert broker.promote(QUEUE)[0] == 1
+    assert [c.id for c in Child(broker).claim(10)] == [stuck]

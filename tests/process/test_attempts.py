@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+import dtq
 from tests.process.harness import Stage, alive, now
 
 
@@ -165,6 +166,28 @@ def test_what_handlers_should_not_do(stage: Stage, what: str, status: str, attem
     assert len(worker.ready_pids()) == 1
 
 
+@pytest.mark.parametrize("after", [1e10, 1e300])
+def test_a_retry_asked_for_in_the_far_future_waits_ten_years(stage: Stage, after: float) -> None:
+    """No number that a handler gives harms its child."""
+    stage.worker(children=1)
+    handle = stage.app.enqueue("retry_after", {"after": after})
+    stage.wait_until(lambda: handle.status() == "retrying", 5, "the retry")
+    assert handle.task().attempt == 1
+    assert handle.cancel() == "cancelled"
+
+
+def test_a_handler_cannot_release_itself(stage: Stage) -> None:
+    """Only a stop is free of charge; the same exception raised by the handler is a failure."""
+    stage.worker(children=1)
+    task = stage.ended(stage.app.enqueue("raise_interruption", {"name": "t"}, max_attempts=1))
+    assert (task.status, task.cause, task.error_class, task.error) == (
+        "dead_lettered",
+        "error",
+        "TaskReleased",
+        "by myself",
+    )
+
+
 def test_nobody_handles_this_type(stage: Stage) -> None:
     """An unknown task type is a permanent failure that names what is known."""
     stage.worker(children=1)
@@ -182,15 +205,49 @@ def test_the_payload_does_not_fit(stage: Stage) -> None:
     assert not stage.effects()
 
 
-def test_a_damaged_envelope_is_dead_lettered(stage: Stage) -> None:
-    """Bytes damaged in Redis by hand end as a dead letter, and the worker goes on."""
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (lambda raw: b"\x07" + raw[1:20], "version"),
+        (lambda raw: b"", "damaged"),
+        (lambda raw: b"\xff" * 20, "version"),
+        (lambda raw: raw[:10], "damaged"),
+        (lambda raw: raw[:-3], "decoded"),
+        (lambda raw: raw[:-1] + b"\xff", "decoded"),
+        (lambda raw: raw.replace(b"{", b"["), "decoded"),
+        (lambda raw: raw[:17] + b"\xff" + raw[18:], "damaged"),
+        (lambda raw: raw + b"x" * 1_000_000, "decoded"),
+        (lambda raw: raw.replace(b"mark", b"m\n\x1b["), "no handler"),
+    ],
+)
+def test_a_damaged_envelope_is_dead_lettered(stage: Stage, damage: Callable[[bytes], bytes], word: str) -> None:
+    """Bytes damaged in Redis by hand end as a dead letter that can be looked at, and the worker goes on."""
     handle = stage.app.enqueue("mark", {"name": "t"})
     broker = stage.app.broker
     stream = broker.keys.stream("default", 5)
     entry, fields = broker.command("XRANGE", stream, "-", "+")[0]
     broker.command("XDEL", stream, entry)
-    damaged = broker.command("XADD", stream, "*", fields[0], b"\x07" + fields[1][1:20])
+    damaged = broker.command("XADD", stream, "*", fields[0], damage(fields[1]))
     broker.command("HSET", broker.keys.live("default"), handle.id, b"q:1:0:" + damaged + b":")
     stage.worker(children=1)
     stage.wait_until(lambda: broker.states("default", [handle.id]) == b"7", 5, "dead letter")
+    assert word in (handle.task().error or "")
+    with pytest.raises(dtq.TaskFailed):
+        handle.result(timeout=1)
     assert stage.ended(stage.app.enqueue("mark", {"name": "next"})).status == "succeeded"
+
+
+@pytest.mark.parametrize("key", ["schedule", "live"])
+def test_a_queue_with_damaged_keys_does_not_stop_the_others(stage: Stage, key: str) -> None:
+    """Delays and recovery of the other queues go on; the log names the queue, at most every few seconds."""
+    worker = stage.worker(children=1)
+    broker = stage.app.broker
+    broker.prepare_queue("a-damaged")
+    name = getattr(broker.keys, key)("a-damaged")
+    broker.command("SET", name, "x")
+    for i in range(3):
+        task = stage.ended(stage.app.enqueue("mark", {"name": f"t{i}"}, delay=0.5))
+        assert task.status == "succeeded"
+    if key == "schedule":
+        stage.wait_until(lambda: "a-damaged: promotion of due tasks is not possible" in worker.log, 5, "one line")
+    assert worker.log.count("a-damaged") <= 3

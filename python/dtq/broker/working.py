@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dtq._core import encode_promote, pack_command, parse_claims, parse_due
@@ -150,14 +150,21 @@ class Working(Calls):
                 client.close()
         return holds
 
-    def promote(self, queue: str, limit: int = 500) -> tuple[int, int | None]:
-        """Move due tasks to their streams; answers how many were due, and in how many ms the next one is (or None)."""
+    def promote(
+        self, queue: str, limit: int = 500, tell: Callable[[str, int, str], None] | None = None
+    ) -> tuple[int, int | None]:
+        """Move due tasks to their streams; answers how many were due, and in how many ms the next one is (or None).
+
+        tell: called with queue, number and reason if some could not be moved; they are due again 5 s later.
+        """
         reply = self.run("due", queue, limit, DUE_BYTES)
         now, following = int(reply[0]), reply[1]
         due = parse_due(reply[2:])
         if due:
             call = self.front("promote", queue)
-            self.transport.call(encode_promote(due, call.prefix, call.count), call.script)
+            failed = self.transport.call(encode_promote(due, call.prefix, call.count), call.script)[3:]
+            if failed and tell is not None:
+                tell(queue, int(failed[0]), failed[1].decode(errors="replace").partition(" script: ")[0][:300])
         return len(due), int(float(following)) - now if following else None
 
     def end_lost(self, queue: str, slice_size: int = 1000) -> int:
@@ -169,8 +176,8 @@ class Working(Calls):
         while True:
             cursor, fields = self.command("HSCAN", self.keys.live(queue), cursor, "COUNT", slice_size)
             for task_id, live in zip(fields[::2], fields[1::2], strict=True):
-                entry = live.split(b":")[3]
-                if entry in entries:
+                parts = live.split(b":", 4)
+                if len(parts) == 5 and (entry := parts[3]) in entries:
                     ended += self.run("lost", queue, task_id, entry)
             if cursor == b"0":
                 break

@@ -6,7 +6,8 @@
 local due = call('ZRANGEBYSCORE', SCHEDULE, '-inf', integer(now), 'WITHSCORES', 'LIMIT', 0, tonumber(ARGV[5]))
 local out, bytes, most = {integer(now), ''}, 0, tonumber(ARGV[6])
 for i = 1, #due, 2 do
-  local record = call('GET', RECORD .. due[i]) or ''
+  local record = redis.pcall('GET', RECORD .. due[i]) or ''
+  if type(record) == 'table' then record = '' end -- a key of another type
   bytes = bytes + #record
   if i > 1 and bytes > most then break end
   out[#out + 1], out[#out + 2], out[#out + 3] = due[i], due[i + 1], record

@@ -10,9 +10,10 @@ for i = 5, #ARGV do
   local id = ARGV[i]
   local value = call('HGET', LIVE, id)
   local envelope = ''
-  if value then
+  local state = value and parse_live(value)
+  if state then
     local _
-    _, envelope = locate(id, parse_live(value).entry)
+    _, envelope = locate(id, state.entry)
   end
   local n = #out
   out[n + 1], out[n + 2], out[n + 3] = value or '', envelope or '', call('GET', RECORD .. id) or ''

@@ -1,14 +1,15 @@
 -- Move due tasks to their streams: pending or retrying -> queued (attempt + 1 for retrying), or expired (spec §1).
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  from 5 per task: id, score as read, band, error ('' or why the record cannot be read)
--- Returns  {promoted, expired, refused}
+-- Returns  {promoted, expired, refused}, and if some could not be moved {..., how many, the first one's error}
 --@include prelude
 local listened = is_future(call('HGET', META, 'listeners'))
 --@include events
 --@include record
 --@include entries
 --@include finish
-local promoted, expired, refused = 0, 0, 0
+local promoted, expired, refused, failed, reason = 0, 0, 0, 0, ''
+local AGAIN = 5000 -- ms until a task that could not be moved is due again
 -- A record that cannot be read is kept as raw bytes among the dead letters, once.
 local function refuse(id, raw)
   if raw then
@@ -23,7 +24,8 @@ end
 local function promote(id, score, band, failure)
   local standing = call('ZSCORE', SCHEDULE, id)
   if not standing or tonumber(standing) ~= tonumber(score) or tonumber(standing) > now then return end
-  local raw = call('GET', RECORD .. id)
+  local raw = redis.pcall('GET', RECORD .. id)
+  if type(raw) == 'table' then raw = nil end -- a key of another type: not ours, it stays
   local record = read_record(raw)
   local state = record and parse_live(record.token)
   if failure ~= '' or not state or (record.status ~= 1 and record.status ~= 4) then return refuse(id, raw) end
@@ -36,9 +38,9 @@ local function promote(id, score, band, failure)
     expired = expired + 1
     return
   end
-  use_band(band)
   local attempt = retrying and record.attempt + 1 or record.attempt
-  local entry = call('XADD', KEYS[STREAMS + band], '*', id, record.envelope)
+  local entry = call('XADD', KEYS[STREAMS + band], '*', id, record.envelope) -- first: it fails if the key is no stream
+  use_band(band)
   local tail = tail_drop(tail_drop(state.tail, 'w'), 's')
   if retrying then
     local times = {created = record.created, started = 0, ended = 0}
@@ -53,6 +55,15 @@ local function promote(id, score, band, failure)
   promoted = promoted + 1
   emit(retrying and 'TASK_RETRIED' or 'TASK_QUEUED', id, attempt, nil, envelope_type(record.envelope))
 end
-for i = 5, #ARGV, 4 do promote(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]) end
+-- What cannot be moved, because its stream has another type or its record holds nonsense, never blocks the others.
+for i = 5, #ARGV, 4 do
+  local moved, problem = pcall(promote, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+  if not moved then
+    call('ZADD', SCHEDULE, 'XX', integer(now + AGAIN), ARGV[i])
+    failed = failed + 1
+    if failed == 1 then reason = type(problem) == 'table' and problem.err or tostring(problem) end
+  end
+end
 publish()
+if failed > 0 then return {promoted, expired, refused, failed, reason} end
 return {promoted, expired, refused}

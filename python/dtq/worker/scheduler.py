@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
+from dtq.errors import BrokerUnavailable
 from dtq.settings import Settings
 from dtq.worker.journal import LOGGER
 
@@ -15,6 +16,29 @@ _LOOK_S = 0.05
 """The leader looks at the schedules this often; sooner where it knows of a task that falls due sooner."""
 _BATCH = 500
 _QUEUES_S = 1.0
+_DAMAGED_S = 10.0
+"""A queue whose keys are damaged is left alone for so long, then tried again."""
+
+
+class Isolation:
+    """Does something for every queue; one whose keys were damaged by hand does not stop the work on the others."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._until: dict[str, float] = {}
+
+    def each(self, queues: Iterable[str], work: Callable[[str], None]) -> None:
+        """Call `work` with each queue. Raises BrokerUnavailable for what is not damage of one queue."""
+        for queue in queues:
+            if SYSTEM.monotonic() < self._until.get(queue, 0.0):
+                continue
+            try:
+                work(queue)
+            except BrokerUnavailable as error:
+                if not error.damaged:
+                    raise
+                self._until[queue] = SYSTEM.monotonic() + _DAMAGED_S
+                LOGGER.error("queue %s: %s is not possible: %s; next try in %g s", queue, self._what, error, _DAMAGED_S)
 
 
 class Leadership:
@@ -50,6 +74,8 @@ class Scheduler:
         self._leadership = leadership
         self._queues: list[str] = []
         self._queues_at = 0.0
+        self._isolation = Isolation("promotion of due tasks")
+        self._tell_at = 0.0
 
     def run(self) -> None:
         """One round over the queues, in bounded batches."""
@@ -60,12 +86,19 @@ class Scheduler:
         if now >= self._queues_at:
             self._queues = self._broker.queues()
             self._queues_at = now + _QUEUES_S
-        for queue in self._queues:
-            moved, next_due_ms = self._broker.promote(queue, _BATCH)
-            if moved >= _BATCH:
-                self.next_at = SYSTEM.monotonic()  # more stands ready, but other duties come first
-            elif next_due_ms is not None:
-                self.next_at = min(self.next_at, SYSTEM.monotonic() + max(1, next_due_ms) / 1000)
+        self._isolation.each(self._queues, self._promote)
+
+    def _promote(self, queue: str) -> None:
+        moved, next_due_ms = self._broker.promote(queue, _BATCH, self._tell)
+        if moved >= _BATCH:
+            self.next_at = SYSTEM.monotonic()  # more stands ready, but other duties come first
+        elif next_due_ms is not None:
+            self.next_at = min(self.next_at, SYSTEM.monotonic() + max(1, next_due_ms) / 1000)
+
+    def _tell(self, queue: str, count: int, why: str) -> None:
+        if SYSTEM.monotonic() >= self._tell_at:
+            self._tell_at = SYSTEM.monotonic() + _DAMAGED_S
+            LOGGER.error("queue %s: %d due task(s) cannot be queued, tried again every 5 s: %s", queue, count, why)
 
 
 class Reaper:
@@ -84,6 +117,7 @@ class Reaper:
         self._leadership = leadership
         self._steady_for = steady_for
         self._born = SYSTEM.monotonic()
+        self._isolation = Isolation("taking over from dead workers")
 
     def run(self) -> None:
         """One round over the queues."""
@@ -91,14 +125,16 @@ class Reaper:
         quiet_s = 2 * self._settings.renew_s
         if not self._leadership.leads or self._steady_for() < quiet_s or SYSTEM.monotonic() - self._born < quiet_s:
             return
-        for queue in self._broker.queues():
-            moved = self._broker.reap(queue)
-            if moved:
-                LOGGER.warning("queue %s: took over %d task(s) of workers that are gone", queue, moved)
-            self._broker.end_lost(queue)
+        self._isolation.each(self._broker.queues(), self._reap)
         for worker_id in self._broker.expired_workers():
             if self._broker.declare_dead(worker_id):
                 self._broker.forget_worker(worker_id)
+
+    def _reap(self, queue: str) -> None:
+        moved = self._broker.reap(queue)
+        if moved:
+            LOGGER.warning("queue %s: took over %d task(s) of workers that are gone", queue, moved)
+        self._broker.end_lost(queue)
 
 
 class BurstWatch:

@@ -30,6 +30,9 @@ class Duty(Protocol):
         ...
 
 
+_TELL_S = 10.0
+
+
 class Steward(threading.Thread):
     """Runs duties and jobs over one broker.
 
@@ -50,6 +53,7 @@ class Steward(threading.Thread):
         self._steady_since = SYSTEM.monotonic()
         self._break_ns = round(break_s * 1e9)
         self._seen_ns = SYSTEM.boottime_ns()
+        self._tell_at = 0.0
 
     # --- from the main thread ------------------------------------------------------------------------------------
 
@@ -133,6 +137,11 @@ class Steward(threading.Thread):
         except GroupLost:
             return False
         except BrokerUnavailable as error:
+            if error.damaged:  # Redis itself is well: the others are not to be thought dead or alive because of it
+                if SYSTEM.monotonic() >= self._tell_at:
+                    self._tell_at = SYSTEM.monotonic() + _TELL_S
+                    LOGGER.error("%s: %s", name, error)
+                return False
             self._steady_since = SYSTEM.monotonic()
             if self._steady_since - steady > 1.0:
                 LOGGER.warning("%s: Redis is unavailable: %s", name, error)
