@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench wheel clean
+.PHONY: help build demo test check model soak bench wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' | while IFS='|' read -r name text; do \
@@ -32,6 +32,16 @@ check: build ## every gate: formatters, linters, types, stubs, cargo test, test 
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest dtq._core
 	cargo test --locked --quiet
 	$(BIN)/python -m pytest $(ARGS)
+
+model: build ## the storage protocol as a model: every scenario, some minutes each (ARGS= names scenarios)
+	@$(BIN)/python -m tests.protocol.check $(ARGS)
+
+# Minutes of chaos, and its seed; e.g. make soak SOAK_S=300 CHAOS_SEED=7
+SOAK_S ?= 1200
+CHAOS_SEED ?= 1
+
+soak: build ## 20 minutes of kills, stops and cut connections, and every test that needs its time
+	CHAOS_SOAK_S=$(SOAK_S) CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -s -m slow $(ARGS)
 
 bench: build ## the benchmarks; one JSON per run in bench/results
 	@mkdir -p bench/results
