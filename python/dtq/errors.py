@@ -258,6 +258,10 @@ class InvalidSettings(DtqError):
         return "; ".join(self.problems)
 
 
+def _is_waiting_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < float("inf")
+
+
 class Retry(Exception):
     """Raised by a handler: run this task again.
 
@@ -268,8 +272,7 @@ class Retry(Exception):
     def __init__(
         self, after: float | None = None, counts: bool = True, reason: str = "the handler asked for a retry"
     ) -> None:
-        given: object = after
-        if given is not None and (not isinstance(given, (int, float)) or not 0 <= given < float("inf")):
+        if after is not None and not _is_waiting_time(after):
             raise ValueError(f"after: {after!r} is no waiting time; give seconds of 0 or more")
         super().__init__(reason)
         self.reason = reason
