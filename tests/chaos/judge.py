@@ -16,7 +16,11 @@ KILLERS = ("poison", "deaf")
 """Kinds whose child dies with them: what else ran in it is redelivered."""
 SLACK_S = 0.05
 """A signal is noted a moment before or after the kernel acts on it."""
-PLANNED = {"ValueError": ("flaky", "flaky_nap", "hopeless"), "TaskTimeout": ("endless", "endless_nap", "deaf")}
+PLANNED = {
+    "ValueError": ("flaky", "flaky_nap", "hopeless"),
+    "TaskTimeout": ("endless", "deaf"),
+    "CancelledError": ("endless_nap",),
+}
 
 
 @dataclass
@@ -173,7 +177,7 @@ class Judge:
         """What explains that a task was started again."""
         if earlier.kind in PLANNED.get(earlier.word, ()):
             return "retry by plan"
-        if earlier.word == "TaskReleased":
+        if earlier.word in ("TaskReleased", "CancelledError"):
             return "drain" if self._hit(earlier.parent, ("drain",), earlier, run) else ""
         if self._hit(earlier.pid, KILLS, earlier, run) or self._hit(earlier.parent, KILLS, earlier, run):
             return "kill"
@@ -218,7 +222,8 @@ class Judge:
         self.verdict.figures["overlaps"] += 1
         self.verdict.longest_overlap_s = max(self.verdict.longest_overlap_s, overlap)
         # A worker without a lease is allowed to find out late; nobody else is.
-        if why not in ("stopped worker", "lease lost by a stall of the machine"):
+        stopped = self._hit(earlier.parent, ("stop supervisor", "stop worker"), earlier, run)
+        if not stopped and why != "lease lost by a stall of the machine":
             self._fault(
                 task_id, f"attempts {earlier.attempt} and {run.attempt} ran beside each other for {overlap:.3f} s"
             )

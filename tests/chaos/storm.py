@@ -118,7 +118,7 @@ class Storm:
     def _kill_child(self) -> None:
         if pid := self._one(self._place().children()):
             number = self._dice.choice([signal.SIGKILL] * 4 + [signal.SIGSEGV, signal.SIGTERM])
-            self._note(f"kill child {number.name}", pid)
+            self._note(f"{'signal' if number == signal.SIGTERM else 'kill'} child {number.name}", pid)
             send(pid, number)
 
     def _stop_child(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.harness import Stage, alive, now
+from tests.servers import PrivateServer
 
 
 def test_a_killed_child_costs_its_task_one_attempt(stage: Stage) -> None:
@@ -204,3 +205,19 @@ def test_a_busy_child_hands_its_claims_to_its_sibling(open_stage: Callable[..., 
     for handle in handles[1:]:
         assert stage.ended(handle).attempt == 1
     assert max(e.at for e in stage.effects("end") if e.name != "t0") - slow.at < 1.0
+
+
+def test_a_group_that_is_lost_before_the_hand_over_makes_nobody_start_an_attempt_again(
+    open_stage: Callable[..., Stage], clean_server: PrivateServer
+) -> None:
+    """The hand-over finds nothing pending; what is found later under the dead child's name is judged by its slot."""
+    stage = open_stage(lease_s=1, renew_s=0.2)
+    stage.worker(children=1)
+    task = stage.app.enqueue("sleep", {"name": "t", "seconds": 1})
+    pid = stage.started("t").pid
+    with clean_server.client() as client:
+        client.xgroup_destroy("dtq:stream:{default}:p5", "workers")
+    os.kill(pid, signal.SIGKILL)
+    ended = stage.ended(task)
+    assert [e.attempt for e in stage.effects("start", "t")] == [1, 2]
+    assert (ended.attempt, ended.released, ended.history[0].cause) == (2, 0, "signal SIGKILL")

@@ -7,13 +7,19 @@ from typing import Any
 
 from dtq._core import Slots
 from dtq.broker import Broker
-from dtq.errors import GroupLost
+from dtq.clock import SYSTEM
+from dtq.errors import BrokerUnavailable, GroupLost
 from dtq.settings import Settings
 from dtq.worker.canceller import CancelInbox, CancelListener, FlagWatch
-from dtq.worker.lease import Lease
+from dtq.worker.lease import Fate, Lease
 from dtq.worker.pool import ChildProcess, Death
 from dtq.worker.scheduler import BurstWatch, Leadership, Reaper, Scheduler
 from dtq.worker.steward import Duty, Steward
+
+_FATES = 1000
+"""So many deaths are remembered: what they held may turn up later, if a group was lost just before."""
+_PATIENCE_S = 5.0
+"""How long the first lease is tried for."""
 
 
 class Errands:
@@ -44,6 +50,7 @@ class Errands:
         self._inbox = inbox
         self._on_empty = on_empty
         self._handing_over: set[str] = set()
+        self._fates: dict[str, Fate] = {}
         # A shorter pause lets no lease expire that is renewed in time, as two renewals fit into a lease.
         self._steward = Steward(broker, on_declared_dead, max(0.5, settings.renew_s))
         self._listener = CancelListener(broker, inbox)
@@ -53,9 +60,17 @@ class Errands:
     def begin(self, worker_id: str) -> None:
         """Take the first lease of this worker id, at once, and do everything else from now on in the thread.
 
-        Raises BrokerUnavailable.
+        Raises BrokerUnavailable, after some patience.
         """
-        self._lease(worker_id).renew()
+        lease, deadline = self._lease(worker_id), SYSTEM.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                lease.renew()
+                break
+            except BrokerUnavailable:
+                if SYSTEM.monotonic() >= deadline:
+                    raise
+            SYSTEM.sleep(0.1)
         self._steward.start()
         self.serve(worker_id)
 
@@ -79,9 +94,12 @@ class Errands:
         """Give what a dead child held to others, in every queue."""
         consumer = death.child.consumer
         self._handing_over.add(consumer)
+        fate = self._fates[consumer] = Fate(death.watermark, death.executing, death.cause)
+        if len(self._fates) > _FATES:
+            del self._fates[next(iter(self._fates))]
 
         def one(queue: str) -> object:
-            return self._broker.hand_over(queue, consumer, death.watermark, death.executing, death.cause, ended=True)
+            return self._broker.hand_over(queue, consumer, fate.watermark, fate.executing, fate.cause, ended=True)
 
         def job() -> None:
             self._in_every_queue(one)
@@ -116,7 +134,16 @@ class Errands:
         return self._steward.stop(timeout_s)
 
     def _lease(self, worker_id: str) -> Lease:
-        return Lease(self._broker, self._settings, worker_id, self._facts, self._slots, self._queues, self._unswept)
+        return Lease(
+            self._broker,
+            self._settings,
+            worker_id,
+            self._facts,
+            self._slots,
+            self._queues,
+            self._unswept,
+            self._fates.get,
+        )
 
     def _unswept(self) -> set[str]:
         """A name is never used twice, so a stale view only delays a sweep."""

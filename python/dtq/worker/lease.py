@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dtq._core import Slots
@@ -13,10 +14,25 @@ from dtq.errors import WorkerDeclaredDead
 from dtq.settings import Settings
 
 
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How a consumer ended: claims below `watermark` had begun, `executing` are those whose handlers ran."""
+
+    watermark: int = 0
+    executing: Sequence[int] = field(default=())
+    cause: str = "lost claim"
+
+
+_UNKNOWN = Fate()
+"""What late commands of a child that is gone have claimed: nobody received it, so nothing of it has begun."""
+
+
 class Lease:
     """Renews one worker id (protocol 8, 9), and at each renewal looks for consumers of it that are no live child (4).
 
     live: names of the consumers that must not be swept: live children, and dead ones whose hand-over is under way.
+    fate: how a consumer of this worker died. Where a group was lost before its hand-over, its claims come back to its
+    name later (protocol 13), and those that had begun must not start as the same attempt again.
     """
 
     def __init__(
@@ -28,6 +44,7 @@ class Lease:
         slots: Slots,
         queues: Sequence[str],
         live: Callable[[], set[str]],
+        fate: Callable[[str], Fate | None],
     ) -> None:
         self.next_at = 0.0
         self._broker = broker
@@ -37,6 +54,7 @@ class Lease:
         self._slots = slots
         self._queues = tuple(queues)
         self._live = live
+        self._fate = fate
         self._last_success_ms = 0
         self._margin_s = min(1.0, settings.lease_s / 10)
 
@@ -60,8 +78,9 @@ class Lease:
         self._slots.set_safe_until(sent_ns + round((self._settings.lease_s - self._margin_s) * 1e9))
 
     def _sweep(self) -> None:
-        """Hand over what late commands of children that are gone have claimed: unreceived, so not begun."""
+        """Hand over what stands under the names of children that are gone."""
         for queue in self._queues:
             for consumer in self._broker.consumers(queue):
                 if consumer.startswith(f"{self._worker_id}.") and consumer not in self._live():
-                    self._broker.hand_over(queue, consumer, 0, [], "lost claim", ended=True)
+                    fate = self._fate(consumer) or _UNKNOWN
+                    self._broker.hand_over(queue, consumer, fate.watermark, fate.executing, fate.cause, ended=True)
