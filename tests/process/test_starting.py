@@ -102,6 +102,23 @@ def test_redis_goes_away_and_comes_back(tmp_path: Path, wait_until: WaitUntil) -
             stage.close()
 
 
+def test_a_server_that_refuses_scripts_at_the_start_is_waited_for(stage: Stage, clean_server: PrivateServer) -> None:
+    """The first lease is tried for some seconds, as the server itself is."""
+    with clean_server.client() as client:
+
+        def refused() -> bool:
+            return client.info("commandstats").get("cmdstat_evalsha", {}).get("rejected_calls", 0) >= 2
+
+        client.config_resetstat()
+        client.execute_command("ACL", "SETUSER", "default", "-@scripting")
+        try:
+            worker = stage.worker(ready=False)
+            stage.wait_until(lambda: refused() or worker.process.poll() is not None, 10, "two refusals")
+        finally:
+            client.execute_command("ACL", "SETUSER", "default", "+@all")
+    assert stage.ended(stage.app.enqueue("noop", {"i": 1})).result == 1
+
+
 def test_the_group_is_lost(stage: Stage) -> None:
     """Consumer groups that vanish are made anew, and the worker goes on."""
     stage.worker()
