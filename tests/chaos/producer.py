@@ -72,8 +72,9 @@ class Producer:
         self._n += 1
         payload: dict[str, Any] = {"n": self._n}
         options: dict[str, Any] = {"max_attempts": MANY_ATTEMPTS}
-        if kind in ("slow", "nap"):
-            payload["seconds"] = round(dice.choice([0.0, 0.02, 0.1, 0.1, 0.4, 0.4, 1.0, 3.0]) * dice.random(), 3)
+        if kind in ("slow", "nap"):  # sometimes longer than the lease
+            most = dice.choice([0.02, 0.1, 0.4, 0.4, 1, 3] if kind == "slow" else [0.02, 0.1, 0.5, 1, 3, 5])
+            payload["seconds"] = round(most * dice.random(), 3)
         elif kind in ("flaky", "flaky_nap"):
             payload["failures"] = dice.randint(1, 2)
         elif kind == "poison":

@@ -32,9 +32,12 @@ class Event:
 
 
 class Storm:
-    """Draws acts from a seeded source and does them, until told to stop; then everything is put right again."""
+    """Draws acts from a seeded source and does them, until told to stop; then everything is put right again.
 
-    def __init__(self, stage: Stage, seed: int, tell: Callable[[str], None]) -> None:
+    only: words; acts whose name has none of them are left out.
+    """
+
+    def __init__(self, stage: Stage, seed: int, tell: Callable[[str], None], only: str = "") -> None:
         self._stage = stage
         self._dice = random.Random(seed)
         self._tell = tell
@@ -51,6 +54,9 @@ class Storm:
             (8, self._lose_replies), (4, self._flush_scripts), (6, self._destroy_group), (1.5, self._refuse_writes),
             (1.5, self._fill_memory), (1.5, self._forbid), (1.5, self._limit_connections), (1, self._keep_busy),
         ]  # fmt: skip
+        words = [word for word in only.split(",") if word]
+        if words:
+            self._acts = [act for act in self._acts if any(word in act[1].__name__ for word in words)]
 
     def run(self, seconds: float) -> None:
         """Rage for so long."""
