@@ -87,6 +87,11 @@ def _new_pool(url: str, timeout_s: float | None, module: Any) -> Any:
         ) from None
 
 
+def _new_connection(pool: Any) -> Any:
+    """A connection of a pool's kind, past its count: make_connection() counts those it ever made, and ends at 100."""
+    return pool.connection_class(**pool.connection_kwargs)
+
+
 def _is_usable(connection: Any) -> bool:
     """Whether an idle connection still stands: one that the server has closed, or that holds a reply, is readable."""
     stream: socket.socket | None = connection._sock
@@ -122,7 +127,7 @@ class Transport:
         import redis
 
         pool = _new_pool(self._url(), self.timeout_s if timeout_s is None else timeout_s, redis)
-        return pool.make_connection()
+        return _new_connection(pool)
 
     def _acquire(self) -> Any:
         if self._owner != os.getpid():
@@ -141,7 +146,7 @@ class Transport:
             import redis
 
             self._made_from = _new_pool(self._url(), self.timeout_s, redis)
-        return self._made_from.make_connection()
+        return _new_connection(self._made_from)
 
     def call(self, command: bytes, script: Script | None = None, timeout_s: float | None = None) -> Any:
         """Send one packed command and wait for its reply.

@@ -42,12 +42,13 @@ class Report:
 
 def chaos(
     directory: Path, seconds: float, seed: int, *, workers: int = 3, pause_s: float = 0.02,
-    only: str = "", tell: Callable[[str], None] = lambda line: None,
+    only: str = "", pace: float = 1.0, tell: Callable[[str], None] = lambda line: None,
 ) -> Report:  # fmt: skip
     """Run for `seconds`, then wait until everything has ended, and judge.
 
     directory: where ledger, effects and logs go. workers: of two children each. pause_s: between two enqueues.
-    only: words, parted by commas, of the acts to do. tell: called with a line for each act.
+    only: words, parted by commas, of the acts to do. pace: stretches the pauses between acts.
+    tell: called with a line for each act.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # some die by SIGSEGV
     report = Report(seed, seconds)
@@ -57,7 +58,7 @@ def chaos(
         tell(f"{now() - began:8.3f} {line}")
 
     with Stage(directory, seed, workers, pause_s) as stage:
-        storm = Storm(stage, seed, told, only)
+        storm = Storm(stage, seed, told, only, pace)
         stage.start_producer()
         storm.run(seconds)
         if said := stage.stop_producer():

@@ -34,13 +34,14 @@ class Event:
 class Storm:
     """Draws acts from a seeded source and does them, until told to stop; then everything is put right again.
 
-    only: words; acts whose name has none of them are left out.
+    only: words; acts whose name has none of them are left out. pace: stretches the pauses between acts.
     """
 
-    def __init__(self, stage: Stage, seed: int, tell: Callable[[str], None], only: str = "") -> None:
+    def __init__(self, stage: Stage, seed: int, tell: Callable[[str], None], only: str = "", pace: float = 1.0) -> None:
         self._stage = stage
         self._dice = random.Random(seed)
         self._tell = tell
+        self._pace = pace
         self.events: list[Event] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -66,7 +67,7 @@ class Storm:
         while now() < until:
             self._do_later()
             self._dice.choices([act for _, act in self._acts], [weight for weight, _ in self._acts])[0]()
-            pause_until = now() + self._dice.choice([0, 0.02, 0.1, 0.2, 0.4])
+            pause_until = now() + self._pace * self._dice.choice([0, 0.02, 0.1, 0.2, 0.4])
             while now() < pause_until:
                 self._do_later()
                 time.sleep(0.01)
