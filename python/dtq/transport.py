@@ -62,6 +62,8 @@ def translate(error: Exception, place: str) -> DtqError:
     text = " ".join(str(error).split())
     if isinstance(error, exceptions.AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text:
         return BrokerUnavailable(f"Redis at {place} refused the user or password; check DTQ_REDIS_URL")
+    if isinstance(error, (exceptions.MovedError, exceptions.AskError, exceptions.ClusterDownError)):
+        return BrokerUnavailable(f"Redis at {place} is a node of a cluster; dtq needs a single server")
     if isinstance(error, exceptions.TimeoutError):
         return BrokerUnavailable(f"Redis at {place} did not answer in time")
     if isinstance(error, (exceptions.ConnectionError, OSError)):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
+from tests.conftest import WaitUntil
 from tests.process.harness import Stage, now
+from tests.servers import PrivateServer
 
 
 def test_a_batch_is_drained(stage: Stage) -> None:
@@ -202,3 +205,20 @@ def test_priorities(stage: Stage) -> None:
     for handle in handles:
         stage.ended(handle)
     assert [e.name for e in stage.effects()] == ["p9", "p5", "p1"]
+
+
+def test_a_stop_without_an_answer_from_redis_is_not_a_clean_one(tmp_path: Path, wait_until: WaitUntil) -> None:
+    """What has ended could not be settled and runs again: exit code 6, and the last words say why."""
+    with PrivateServer() as server:
+        stage = Stage(server.url, tmp_path, wait_until, shutdown_grace_s=0.5, kill_grace_s=0.5)
+        try:
+            worker = stage.worker(children=1)
+            stage.app.enqueue("sleep", {"name": "t", "seconds": 0.5})
+            stage.started("t")
+            server.freeze()
+            worker.signal(signal.SIGTERM)
+            assert worker.wait(20) == 6, worker.log
+            assert "Redis did not answer at the end" in worker.log
+        finally:
+            server.thaw()
+            stage.close()

@@ -108,12 +108,21 @@ class Calls:
         with translated(self.transport):
             client = self.transport.client()
             try:
-                info = client.info("server")
+                name, version = self._version(client.info("server"))  # first: an old one may not know the rest
                 policy = self._policy(client)
                 seconds, microseconds = client.time()
             finally:
                 client.close()
         skew = int(seconds) * 1000 + int(microseconds) // 1000 - SYSTEM.now_ms()
+        place = self.transport.place()
+        if policy.startswith(EVICTING) and not self.settings.allow_eviction:
+            raise UnsupportedServer(
+                f"{name} {version} at {place} has maxmemory-policy {policy}, which may throw tasks away; "
+                f"set it to noeviction, or allow_eviction (DTQ_ALLOW_EVICTION=1) to accept the loss"
+            )
+        return ServerInfo(name, version, policy, skew, place)
+
+    def _version(self, info: dict[str, Any]) -> tuple[str, str]:
         name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
         version = str(info.get("valkey_version") if name == "valkey" else info.get("redis_version", "0"))
         place = self.transport.place()
@@ -122,12 +131,9 @@ class Calls:
             raise UnsupportedServer(
                 f"{name} {version} at {place} is too old; dtq needs Redis 7.0 or Valkey 7.2 ({name} >= {needed})"
             )
-        if policy.startswith(EVICTING) and not self.settings.allow_eviction:
-            raise UnsupportedServer(
-                f"{name} {version} at {place} has maxmemory-policy {policy}, which may throw tasks away; "
-                f"set it to noeviction, or allow_eviction (DTQ_ALLOW_EVICTION=1) to accept the loss"
-            )
-        return ServerInfo(name, version, policy, skew, place)
+        if info.get("redis_mode") == "cluster" or info.get("server_mode") == "cluster":
+            raise UnsupportedServer(f"{name} {version} at {place} is a cluster's node; dtq needs a single server")
+        return name, version
 
     def _policy(self, client: Any) -> str:
         import redis

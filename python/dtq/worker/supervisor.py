@@ -107,7 +107,8 @@ class Supervisor:
 
     def _stop(self) -> int:
         """Leave: last hand-overs, then the lease."""
-        if not self._errands.leave(_LAST_WORDS_S):
+        told = self._errands.leave(_LAST_WORDS_S)
+        if not told:
             LOGGER.warning("Redis did not answer at the end; the lease of %s runs out by itself", self._worker_id)
         self._end_template()
         self._selector.close()
@@ -117,7 +118,7 @@ class Supervisor:
         LOGGER.info("worker %s has left", self._worker_id)
         if self._drain.forced_by:
             return 128 + self._drain.forced_by
-        return RELEASED if self._drain.released else CLEAN
+        return CLEAN if told and not self._drain.released else RELEASED
 
     def _live_consumers(self) -> set[str]:
         """Called by the steward's thread."""
