@@ -23,8 +23,9 @@ from dtq.registry import Handler, Registry, build_handler
 from dtq.settings import Settings
 
 if TYPE_CHECKING:
-    from dtq.broker import Broker
+    from dtq.broker import AuditEntry, Broker
     from dtq.coalesce import Coalescers
+    from dtq.queues import Queue
 
 P = ParamSpec("P")
 """The handler's parameters without its context: what `enqueue` takes."""
@@ -304,6 +305,21 @@ class App:
             place = "any known queue" if queue is None else f"queue {queue!r}"
             raise TaskNotFound(f"task_id: {task_id!r} is not known in {place}; check it, or its record is gone")
         return Handle(self.client, task_id, found[0])
+
+    # --- operating -----------------------------------------------------------------------------------------------
+
+    def queue(self, name: str | None = None, *, actor: str | None = None) -> Queue:
+        """A queue for those who run it (the app's default one): pause, resume, purge, dead letters.
+
+        actor: who acts, for the audit stream; this process's user and host unless given. Raises InvalidTask.
+        """
+        from dtq.queues import Queue
+
+        return Queue(self.client, check_queue(name or self.settings.queue), actor)
+
+    def audit(self, count: int = 100, before: str | None = None) -> list[AuditEntry]:
+        """The newest entries of the audit stream first; before: the `entry` of one to go on behind."""
+        return self.broker.audit_entries(count, before)
 
 
 def load_app(target: str) -> App:

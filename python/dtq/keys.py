@@ -1,7 +1,7 @@
 """Every Redis key dtq uses: a function, its type, its bound.
 
 All keys of a queue carry the hash tag `{queue}`, so that it lives in one cluster slot.
-The four global keys are untagged and never touched by a queue's script; the workers' keys share the tag `{workers}`.
+The global keys are untagged and never touched by a queue's script; the workers' keys share the tag `{workers}`.
 """
 
 import re
@@ -9,6 +9,7 @@ import re
 BANDS = range(10)
 GROUP = "workers"
 SHELF = "shelf"
+PARKED = "parked"
 LAYOUT = 1  # number of this key layout and wire format; a worker refuses a store with another one
 
 _QUEUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -64,7 +65,7 @@ class Keys:
         return f"{self.prefix}:unique:{{{queue}}}:{fingerprint}"
 
     def meta(self, queue: str) -> str:
-        """Hash: counters, paused, bands in use, bands with shelved work, listeners (until when). Bound: few fields."""
+        """Hash: counters, what is paused, bands in use, bands with shelved work, listeners. Bound: few fields."""
         return f"{self.prefix}:queue:{{{queue}}}:meta"
 
     def sends(self, queue: str) -> str:
@@ -98,6 +99,10 @@ class Keys:
     def layout(self) -> str:
         """String: layout number of what is stored under this prefix."""
         return f"{self.prefix}:layout"
+
+    def once(self, key: str) -> str:
+        """String: `processing <run>` or `done <result>` of a side effect that runs once. Ttl: the caller's."""
+        return f"{self.prefix}:once:{key}"
 
     def events(self) -> str:
         """Pub/sub channel of task events (a name, not a key)."""

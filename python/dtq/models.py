@@ -46,6 +46,9 @@ class TaskStatus(StrEnum):
 STATUSES: tuple[TaskStatus, ...] = tuple(TaskStatus)
 _CODES = {status: code for code, status in enumerate(STATUSES, 1)}
 
+DISCARDED = b"discarded"
+"""The place in the record of a dead letter that an operator has discarded."""
+
 VALID_TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     TaskStatus.PENDING: frozenset({TaskStatus.QUEUED, TaskStatus.CANCELLED, TaskStatus.EXPIRED}),
     TaskStatus.QUEUED: frozenset({TaskStatus.RUNNING, TaskStatus.CANCELLED, TaskStatus.EXPIRED}),
@@ -200,6 +203,9 @@ def read_task(
     else:
         raise ValueError(f"task {task_id}: neither a live value nor a record was given")
     ttl_ms = extras.get("ttl_ms")
+    metadata: dict[str, Any] = extras.get("metadata") or {}
+    if kept is not None and kept.place == DISCARDED:
+        metadata = {**metadata, "discarded": True}
     return Task(
         id=task_id,
         queue=queue,
@@ -222,14 +228,14 @@ def read_task(
         error_class=None if state is not None else detail.get("error_class"),
         error=(None if state is not None else detail.get("error")) or damage,
         traceback=None if state is not None else detail.get("traceback"),
-        dead_letter_id=kept.place.decode() if kept is not None and kept.place and state is None else None,
+        dead_letter_id=kept.place.decode() if kept is not None and kept.place not in (b"", DISCARDED) else None,
         timeout=timedelta(milliseconds=head.timeout_ms) if head is not None else None,
         retention=_retention(head.retention_ms) if head is not None else None,
         ttl=None if ttl_ms is None else timedelta(milliseconds=ttl_ms),
         deadline=from_ms(extras.get("deadline_ms")),
         batch_id=extras.get("batch_id"),
         headers=extras.get("headers") or {},
-        metadata=extras.get("metadata") or {},
+        metadata=metadata,
         history=parse_history(kept.history) if kept is not None else (),
     )
 

@@ -80,20 +80,25 @@ class Plan:
             place += b"g;"
         envelope = head.encode(payload, self.max_payload_bytes)
         if self.unique is not False or self.idempotency_key is not None:
-            work = self._fingerprint(payload)
+            work = fingerprint_of(self.task_type, payload, self.max_payload_bytes)
             if self.unique is not False:
-                held = work if self.unique is True else _digest(b"key", self.unique.encode())
-                place += b"u%s,%d;" % (held, self.unique_ms)
+                place += b"u%s,%d;" % (lock_of(self.unique, work), self.unique_ms)
             if self.idempotency_key is not None:
                 place += b"i%s,%s,%d;" % (self.idempotency_key.encode(), work, self.idempotency_ms)
         return self.task_id, envelope, place
 
-    def _fingerprint(self, payload: object) -> bytes:
-        """Of type and payload, whatever the order of keys and whatever type wrote them (a tuple equals its list)."""
-        import orjson
 
-        plain = decode_json(_core.encode_json(payload, "payload", self.max_payload_bytes))
-        return _digest(self.task_type.encode(), orjson.dumps(plain, option=orjson.OPT_SORT_KEYS))
+def fingerprint_of(task_type: str, payload: object, max_bytes: int) -> bytes:
+    """Of type and payload, whatever the order of keys and whatever type wrote them (a tuple equals its list)."""
+    import orjson
+
+    plain = decode_json(_core.encode_json(payload, "payload", max_bytes))
+    return _digest(task_type.encode(), orjson.dumps(plain, option=orjson.OPT_SORT_KEYS))
+
+
+def lock_of(unique: bool | str, work: bytes) -> bytes:
+    """The fingerprint of a unique lock: True stands for that of type and payload, a text is a percent-encoded key."""
+    return work if unique is True else _digest(b"key", str(unique).encode())
 
 
 def _digest(*parts: bytes) -> bytes:
@@ -128,9 +133,14 @@ def make_plan(
     retention_ms = _retention_ms(given, defaults, settings)
     place, extras = _place_and_extras(given, priority, now_ms)
     unique, idempotency_key = _unique(given), given.get("idempotency_key")
+    unique_ms, idempotency_ms = _hold_ms(given, "unique_ttl"), _hold_ms(given, "idempotency_ttl")
+    if unique is not False and unique_ms != DAY_MS:
+        extras["unique_ms"] = unique_ms  # for a requeue, which takes the lock anew
     if idempotency_key is not None:
         quoted = check_key(idempotency_key, "idempotency_key")
         extras["idempotency_key"] = idempotency_key
+        if idempotency_ms != DAY_MS:
+            extras["idempotency_ms"] = idempotency_ms
     else:
         quoted = None
     task_id = check_task_id(given["task_id"]) if "task_id" in given else None
@@ -158,10 +168,10 @@ def make_plan(
         head_fields=(priority, max_attempts, timeout_ms, settings.dead_letter),
         task_id=task_id,
         unique=unique,
-        unique_ms=_hold_ms(given, "unique_ttl"),
+        unique_ms=unique_ms,
         return_existing=_return_existing(given),
         idempotency_key=quoted,
-        idempotency_ms=_hold_ms(given, "idempotency_ttl"),
+        idempotency_ms=idempotency_ms,
     )
 
 

@@ -6,10 +6,10 @@ import itertools
 import os
 from typing import Any
 
-from dtq._core import Chunk, Claim, EnvelopeHead, Outcomes, TurnReply, new_ids
+from dtq._core import Chunk, Claim, EnvelopeHead, Outcomes, TurnReply, new_ids, parse_envelope
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
-from dtq.keys import BANDS, GROUP, SHELF
+from dtq.keys import BANDS, GROUP, PARKED, SHELF
 from dtq.scripts import script
 
 QUEUE = "q"
@@ -117,6 +117,8 @@ def check_invariants(broker: Broker, queue: str = QUEUE) -> None:
     assert int(client.hget(keys.meta(queue), "running") or 0) == running, "the running counter differs from a recount"
     entries: dict[str, tuple[str, int]] = {}
     pending: set[str] = set()
+    parked: set[str] = set()
+    meta = {k.decode(): v.decode() for k, v in client.hgetall(keys.meta(queue)).items()}
     for band in BANDS:
         stream = keys.stream(queue, band)
         for entry, fields in client.xrange(stream):
@@ -132,11 +134,18 @@ def check_invariants(broker: Broker, queue: str = QUEUE) -> None:
                 assert str(band) in (client.hget(keys.meta(queue), "shelf") or b"").decode(), (
                     "the shelf hint misses a band"
                 )
+            if item["consumer"].decode() == PARKED:
+                parked.add(item["message_id"].decode())
     assert entries.keys() == values.keys(), "entries and live values differ"
     for task_id, value in values.items():
         entry = value.split(":")[3]
         assert entries[task_id][0] == entry, f"{task_id}: the live value names another entry"
         assert not value.startswith("r:") or entry in pending, f"{task_id} runs and is in no pending list"
+        if entry in parked:
+            assert value.startswith("q:") or "m;" in value, f"{task_id} runs and is parked"
+            (fields,) = (fields for _, fields in client.xrange(keys.stream(queue, entries[task_id][1]), entry, entry))
+            paused = parse_envelope(fields[task_id.encode()]).task_type in meta.get("paused_types", "").split(";")
+            assert paused or "unparking" in meta, f"{task_id} is parked, its type is not paused, and nobody looks"
         record = client.get(keys.task(queue, task_id))
         assert record is None or record[1] == 0, f"{task_id} is live and has a record of status {record[1]}"
         tail = value.split(":", 7 if value.startswith("r:") else 4)[-1]

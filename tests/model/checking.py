@@ -114,7 +114,7 @@ def _check_keys(model: Lifecycle, seen: Seen, broker: Broker) -> None:
     keys = broker.keys
     known = {
         keys.live(QUEUE), keys.meta(QUEUE), keys.sends(QUEUE), keys.schedule(QUEUE), keys.dead_letters(QUEUE),
-        keys.workers(), keys.queues(), keys.layout(), *(keys.recent(QUEUE, status) for status in RECENT),
+        keys.workers(), keys.queues(), keys.layout(), keys.audit(), *(keys.recent(QUEUE, status) for status in RECENT),
         *(keys.stream(QUEUE, band) for band in BANDS), *(keys.task(QUEUE, task_id) for task_id in model.lives),
         *(keys.unique(QUEUE, name) for name in model.unique),
         *(keys.idempotency(QUEUE, name) for name in model.idempotency),

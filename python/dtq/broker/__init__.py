@@ -7,24 +7,37 @@ working.py     turn, hand-over, hand-back, promote, lost entries
 reader.py      a waiting child's blocking read, and the adoption behind it
 leasing.py     a worker's lease, the lead, declaring the dead, reaping
 reading.py     queues, counts, workers: for people
+operating.py   dead letters, pause and resume, purge
+auditing.py    the audit stream
 values.py      what the verbs answer
 """
 
 from dtq.broker.cancelling import WAITING, Cancelling, CancelNotes
 from dtq.broker.leasing import Leasing
+from dtq.broker.operating import Operating
 from dtq.broker.producing import Producing
 from dtq.broker.reader import Delivery, Reader
 from dtq.broker.reading import Reading
-from dtq.broker.values import Answer, CancelCounts, CancelNote, QueueCounts, ServerInfo, Snapshot, WorkerInfo
+from dtq.broker.values import (
+    Answer,
+    AuditEntry,
+    CancelCounts,
+    CancelNote,
+    QueueCounts,
+    ServerInfo,
+    Snapshot,
+    WorkerInfo,
+)
 
 
-class Broker(Producing, Cancelling, Leasing, Reading):
+class Broker(Producing, Cancelling, Leasing, Reading, Operating):
     """All verbs on one Redis (or on the embedded store), safe for threads and across forks."""
 
 
 __all__ = [
     "WAITING",
     "Answer",
+    "AuditEntry",
     "Broker",
     "CancelCounts",
     "CancelNote",

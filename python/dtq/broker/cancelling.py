@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from dtq.broker.auditing import Auditing
 from dtq.broker.calls import Calls
 from dtq.broker.values import CancelCounts, CancelNote
 from dtq.models import TaskStatus
@@ -17,10 +18,11 @@ SLICE: Final = 100
 """So many tasks are cancelled by one script call, which takes a few milliseconds of the server."""
 WAITING: Final = (TaskStatus.PENDING, TaskStatus.QUEUED, TaskStatus.RETRYING)
 LIVE: Final = (*WAITING, TaskStatus.RUNNING)
+_DONE: Final = ("cancelled", "requested")
 
 
-class Cancelling(Calls):
-    """Verbs of those who cancel, and of the workers that they cancel at."""
+class Cancelling(Auditing):
+    """Verbs of those who cancel, and of the workers that they cancel at. The audit stream tells who did."""
 
     def cancel(self, queue: str, task_id: str) -> str:
         """Cancel a task, or ask its worker to.
@@ -34,7 +36,10 @@ class Cancelling(Calls):
         """As cancel, without blocking the loop."""
         call = self.front("cancel", queue)
         command = call.pack([*self._cancel_options(), task_id])
-        return _answer((await self.async_transport.call(command, call.script))[0])
+        answer = _answer((await self.async_transport.call(command, call.script))[0])
+        if answer in _DONE:
+            await self.aaudit("cancel", queue, task_id)
+        return answer
 
     def cancel_many(self, queue: str, ids: Sequence[str]) -> list[str]:
         """Cancel several tasks of one queue, in slices; an answer for each, as cancel gives it."""
@@ -42,6 +47,11 @@ class Cancelling(Calls):
         for at in range(0, len(ids), SLICE):
             reply = self.run("cancel", queue, *self._cancel_options(), *ids[at : at + SLICE])
             answers += [_answer(answer) for answer in reply]
+            done = [task_id for task_id, answer in zip(ids[at:], answers[at:], strict=False) if answer in _DONE]
+            if len(ids) == 1 and done:
+                self.audit("cancel", queue, done[0])
+            elif done:
+                self.audit("cancel", queue, facts={"ids": done})
         return answers
 
     def cancel_matching(
@@ -72,11 +82,16 @@ class Cancelling(Calls):
         options = self._cancel_options(task_type or "", "".join(str(status.code) for status in wanted), dry_run)
         counts = {"cancelled": 0, "requested": 0, "terminal": 0}
         candidates = self._candidates(queue, wanted)
-        while ids := list(islice(candidates, SLICE)):
-            for answer in self.run("cancel", queue, *options, *ids):
-                verdict = answer.decode().partition(" ")[0]
-                if verdict in counts:
-                    counts[verdict] += 1
+        try:
+            while ids := list(islice(candidates, SLICE)):
+                for answer in self.run("cancel", queue, *options, *ids):
+                    verdict = answer.decode().partition(" ")[0]
+                    if verdict in counts:
+                        counts[verdict] += 1
+        finally:
+            if not dry_run and any(counts[verdict] for verdict in _DONE):
+                chosen = {"task_type": task_type, "statuses": sorted(wanted)}
+                self.audit("cancel", queue, facts={"filter": chosen, **counts})
         return CancelCounts(counts["cancelled"], counts["requested"], counts["terminal"])
 
     def _cancel_options(self, task_type: str = "", codes: str = "", dry_run: bool = False) -> list[str | int]:

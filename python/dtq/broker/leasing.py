@@ -9,7 +9,7 @@ import orjson
 from dtq.broker.values import WorkerInfo
 from dtq.broker.working import Working
 from dtq.errors import WorkerDeclaredDead
-from dtq.keys import SHELF
+from dtq.keys import PARKED, SHELF
 
 MARK_MS = 3_600_000  # how long a worker stays marked dead
 
@@ -66,10 +66,10 @@ class Leasing(Working):
         return bool(self.run_global("declare", [self.keys.workers(), self.keys.worker(worker_id)], worker_id, MARK_MS))
 
     def ownerless(self, queue: str) -> dict[str, list[str]]:
-        """Consumers of a queue by worker id, for workers without a lease. The shelf has no owner and is left out."""
+        """Consumers of a queue by worker id, for workers without a lease. Shelf and parked have no owner."""
         owners: dict[str, list[str]] = {}
         for consumer in self.consumers(queue):
-            if consumer != SHELF:
+            if consumer not in (SHELF, PARKED):
                 owners.setdefault(worker_of(consumer), []).append(consumer)
         if not owners:
             return {}

@@ -9,7 +9,7 @@ from dtq.broker.values import QueueCounts
 from dtq.keys import BANDS, GROUP, SHELF
 from dtq.transport import translated
 
-NO_TOTALS = ("running", "retrying", "bands", "paused", "shelf", "listeners")
+NO_TOTALS = ("running", "retrying", "bands", "paused", "paused_types", "shelf", "listeners", "unparking", "resumptions")
 
 
 class Reading(Calls):
@@ -57,6 +57,7 @@ class Reading(Calls):
             dead=dead,
             oldest_ms=None if oldest is None else max(0, now - oldest),
             paused="paused" in facts,
+            paused_types=tuple(sorted(name for name in facts.get("paused_types", "").split(";") if name)),
             next_due_ms=max(0, int(first[0][1]) - now) if first else None,
             totals={name: int(value) for name, value in facts.items() if name not in NO_TOTALS},
         )

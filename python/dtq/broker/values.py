@@ -70,6 +70,7 @@ class QueueCounts:
     dead: int
     oldest_ms: int | None
     paused: bool
+    paused_types: tuple[str, ...]
     next_due_ms: int | None
     totals: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -80,4 +81,18 @@ class WorkerInfo:
 
     id: str
     expires_ms: int
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One act of the audit stream. task_id: '' for an act on a whole queue. facts: what else was kept of it."""
+
+    entry: str
+    time_ms: int
+    actor: str
+    action: str
+    queue: str
+    task_id: str
+    request_id: str
     facts: dict[str, Any] = field(default_factory=dict[str, Any])

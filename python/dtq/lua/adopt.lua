@@ -10,8 +10,8 @@ local call = redis.call
 local me, send = ARGV[1], tonumber(ARGV[2])
 local last = call('HGET', KEYS[3], me)
 if last and tonumber(last) >= send then return {''} end
-local facts = call('HMGET', KEYS[2], 'paused', 'shelf', 'listeners', 'bands')
-if facts[1] or (facts[2] or '') ~= '' or facts[3] or not facts[4] then return {''} end
+local facts = call('HMGET', KEYS[2], 'paused', 'shelf', 'listeners', 'bands', 'paused_types')
+if facts[1] or (facts[2] or '') ~= '' or facts[3] or not facts[4] or facts[5] then return {''} end
 local found, band
 for digit in string.gmatch(facts[4], '%d') do
   -- the own pending list with its entries; the child holds nothing else while it waits

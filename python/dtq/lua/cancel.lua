@@ -30,7 +30,7 @@ local function cancel_live(id, value)
   if not wanted(state.kind == 'r' and '3' or '2', envelope) then return 'other' end
   local delivered = band and grouped('XPENDING', KEYS[STREAMS + band], GROUP, state.entry, state.entry, 1)[1]
   local holder = delivered and delivered[2]
-  local shelved = holder == SHELF
+  local shelved = holder == SHELF or holder == PARKED
   -- a running task on the shelf (mark `m`) is executed by nobody: its worker is gone
   if (state.kind == 'r' and not (shelved and tail_has(state.tail, 'm'))) or (holder and not shelved) then
     if not dry then ask(id, state, value) end

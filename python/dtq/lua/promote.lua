@@ -13,7 +13,7 @@ local AGAIN = 5000 -- ms until a task that could not be moved is due again
 -- A record that cannot be read is kept as raw bytes among the dead letters, once.
 local function refuse(id, raw)
   if raw then
-    call('XADD', DEAD, '*', id, raw)
+    bury(id, raw)
     call('DEL', RECORD .. id)
     if string.byte(raw, 2) == 4 then call('HINCRBY', META, 'retrying', -1) end
   end

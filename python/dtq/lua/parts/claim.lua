@@ -33,8 +33,7 @@ local function discard_stray(band, entry, fields)
     absorb(band, entry)
     emit('TASK_DUPLICATE_ABSORBED', id, 0, worker_of(me))
   else
-    call('XADD', DEAD, '*', '', cmsgpack.pack(fields))
-    if DEAD_MAX > 0 then call('XTRIM', DEAD, 'MAXLEN', '~', DEAD_MAX) end
+    bury('', cmsgpack.pack(fields))
     call('HINCRBY', META, 'strays', 1)
     acknowledge(band, entry)
   end
@@ -51,6 +50,17 @@ local function end_redelivery(id, state, value, band, envelope, why)
   finish_here(id, off and 'failed' or 'dead_lettered', state, value,
     {cause = why or cause, error_class = 'WorkerLost', error = 'attempt ' .. state.attempt .. ' ended by: ' .. (why or cause or 'unknown'),
      worker_id = worker_of(state.consumer)}, envelope, old, band)
+end
+-- A task whose type is paused waits with a consumer that claims do not look at (protocol 15). `most` a turn: a stream
+-- may hold any number of them; what is left comes with the next turn, for which a bell is rung.
+local parked, PARKS_A_TURN = 0, 200
+local function park(band, entry)
+  grouped('XCLAIM', KEYS[STREAMS + band], GROUP, PARKED, 0, entry, 'JUSTID')
+  parked = parked + 1
+  if parked >= PARKS_A_TURN and not done then
+    done = true
+    ring(band)
+  end
 end
 -- Claims one entry unless its state forbids it. `mine`: the entry is in this consumer's own pending list.
 -- Answers false when the entry must be claimed alone and this turn already has others.
@@ -94,6 +104,13 @@ local function admit(band, entry, fields, value, mine)
     local _, attempts = envelope_head(envelope)
     if state.attempt - state.released >= (attempts or 1) then
       end_redelivery(id, state, value, band, envelope)
+      return true
+    end
+  end
+  if paused_types then
+    local task_type = envelope_type(envelope)
+    if task_type and find(paused_types, ';' .. task_type .. ';', 1, true) then
+      park(band, entry)
       return true
     end
   end

@@ -35,13 +35,18 @@ local function remember(id, status)
   call('LPUSH', RECENT[status], id)
   call('LTRIM', RECENT[status], 0, RECENT_MAX - 1)
 end
--- Puts a record on the dead-letter stream and answers it with its place in it.
-local function dead_letter(id, record)
-  local entry = call('XADD', DEAD, '*', id, record)
+-- Adds to the dead-letter stream, which is bounded: what goes for it is counted.
+local function bury(id, raw)
+  local entry = call('XADD', DEAD, '*', id, raw)
   if DEAD_MAX > 0 then
     local trimmed = call('XTRIM', DEAD, 'MAXLEN', '~', DEAD_MAX)
     if trimmed > 0 then call('HINCRBY', META, 'dead_letters_trimmed', trimmed) end
   end
+  return entry
+end
+-- Puts a record on the dead-letter stream and answers it with its place in it.
+local function dead_letter(id, record)
+  local entry = bury(id, record)
   return sub(record, 1, 30) .. string.char(#entry) .. entry .. sub(record, 32 + string.byte(record, 31))
 end
 -- record: ready bytes. state: the parsed live value; kind 'p' for a scheduled task, which has no band.

@@ -4,7 +4,8 @@ local RECENT = {succeeded = KEYS[7], failed = KEYS[8], dead_lettered = KEYS[9], 
 local STREAMS = 12 -- KEYS[12 + band] is the stream of that band
 local RECORD, IDEMPOTENCY, UNIQUE = KEYS[22], KEYS[23], KEYS[24] -- prefixes in the queue's slot
 local CHANNEL, ENDED_RETENTION, RECENT_MAX, DEAD_MAX = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local GROUP, SHELF = 'workers', 'shelf'
+local GROUP, SHELF, PARKED = 'workers', 'shelf', 'parked'
+local DISCARDED = 'discarded' -- the place of a dead letter that an operator took off its stream
 local FOREVER = 9007199254740991
 local MINIMUM_RETENTION = 60000 -- ms; a repeated enqueue must still find an ended task (protocol 11)
 local STATUS = {pending = 1, queued = 2, running = 3, retrying = 4, succeeded = 5, failed = 6, dead_lettered = 7,

@@ -1,0 +1,289 @@
+"""One queue as those who run it handle it: pause, resume, purge, and what becomes of its dead letters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from dtq.client import Client
+from dtq.dead_letters import DeadLetter, DeadLetterFilter, is_entry, read_dead_letter, requeue_parts
+from dtq.errors import DtqError, IdempotencyKeyReused, IllegalTransition, InvalidTask, TaskNotFound, UniqueConflict
+from dtq.handles import Handle
+from dtq.models import TaskStatus
+from dtq.options import check_task_type
+
+if TYPE_CHECKING:
+    from dtq.broker import Broker, QueueCounts
+
+PAGE = 100
+"""How many dead letters are read at a time, and named in one audit entry of a bulk act."""
+_EVERY = DeadLetterFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """What became of one dead letter of a bulk requeue. error: why it was refused; it stands as it was, then."""
+
+    letter: DeadLetter
+    error: DtqError | None = None
+
+
+class Queue:
+    """Made by `App.queue`. Every act that cannot be undone is written to the audit stream, in the name of `actor`."""
+
+    def __init__(self, client: Client, name: str, actor: str | None = None) -> None:
+        self.name = name
+        self._client = client
+        self._actor = actor
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    @property
+    def _broker(self) -> Broker:
+        return self._client.broker
+
+    def counts(self) -> QueueCounts:
+        """The queue in figures; `paused` and `paused_types` too. Raises BrokerUnavailable, as all that follow."""
+        return self._broker.queue_counts(self.name)
+
+    # --- pause, resume, purge ------------------------------------------------------------------------------------
+
+    def pause(self, task_type: str | None = None) -> bool:
+        """Stops new starts in this queue, or of one task type in it, in all workers; what runs goes on.
+
+        Tasks may still be enqueued, and fall due. False where it was paused already.
+        """
+        return self._switch("pause", task_type)
+
+    def resume(self, task_type: str | None = None) -> bool:
+        """Undoes `pause`; False where it was not paused. A paused queue and its paused types are resumed apart."""
+        return self._switch("resume", task_type)
+
+    def _switch(self, action: str, task_type: str | None) -> bool:
+        named = "" if task_type is None else check_task_type(task_type)
+        self._broker.prepare_queue(self.name)  # so that it is listed as paused before its first task
+        changed = self._broker.pause(self.name, named) if action == "pause" else self._broker.resume(self.name, named)
+        if changed:
+            self._audit(action, "", {"task_type": named} if named else {})
+        return changed
+
+    def purge(self) -> int:
+        """Ends all waiting tasks as cancelled, without records; what runs goes on. Answers how many they were."""
+        return sum(self.purge_steps())
+
+    def purge_steps(self) -> Iterator[int]:
+        """`purge` in short steps, each giving how many tasks it took; the queue is consistent between any two."""
+        counts = self.counts()
+        self._audit("purge", "", {"waiting": counts.waiting, "scheduled": counts.scheduled})
+        yield from self._broker.purge(self.name)
+
+    # --- dead letters --------------------------------------------------------------------------------------------
+
+    def dead_letter_count(self) -> int:
+        """How many dead letters stand. The oldest are trimmed above DTQ_DEAD_LETTER_MAX, and counted in `counts()`."""
+        return self._broker.dead_letter_count(self.name)
+
+    def dead_letters(
+        self, which: DeadLetterFilter = _EVERY, *, before: str | None = None, oldest_first: bool = False
+    ) -> Iterator[DeadLetter]:
+        """The dead letters that `which` accepts, newest first, read page by page.
+
+        before: the `entry` of a dead letter to go on behind. What dies meanwhile is not among them.
+        """
+        now_ms, behind = self._client.clock.now_ms(), before
+        newest = self._broker.dead_letter_page(self.name, 1) if oldest_first else []
+        while page := self._broker.dead_letter_page(self.name, PAGE, behind, oldest_first=oldest_first):
+            for entry, task_id, raw in page:
+                letter = read_dead_letter(self.name, entry, task_id, raw)
+                if which.accepts(letter, now_ms):
+                    yield letter
+                if newest and entry == newest[0][0]:
+                    return
+            behind = page[-1][0]
+
+    def dead_letter(self, name: str) -> DeadLetter:
+        """A dead letter by the id of its task, or by its entry.
+
+        Raises IllegalTransition where the task stands otherwise or was discarded, TaskNotFound.
+        """
+        broker = self._broker
+        if is_entry(name) and (found := broker.dead_letter(self.name, name)) is not None:
+            return read_dead_letter(self.name, *found)
+        snapshot = broker.inspect(self.name, [name])[0]
+        if snapshot is None:
+            # Its record may be gone while its dead letter still stands.
+            for letter in self.dead_letters():
+                if letter.task_id == name:
+                    return letter
+            raise TaskNotFound(f"task_id: {name!r} is not known in queue {self.name!r}; check id and queue")
+        task = Handle[Any](self._client, name, self.name).task()
+        if task.status is not TaskStatus.DEAD_LETTERED:
+            raise _not_dead(name, task.status)
+        found = broker.dead_letter(self.name, task.dead_letter_id) if task.dead_letter_id else None
+        if found is None:
+            why = "was discarded" if task.dead_letter_id is None else "is no longer in the stream, which is bounded"
+            raise IllegalTransition(f"task_id: the dead letter of {name!r} {why}; enqueue the task anew", terminal=True)
+        return read_dead_letter(self.name, *found)
+
+    def requeue(
+        self, name: str, *, payload: dict[str, Any] | None = None, deadline: datetime | None = None
+    ) -> Handle[Any]:
+        """Queues a dead letter's task again, under its id, with all its attempts; its history stays.
+
+        Its ttl counts from now, its key and unique lock are taken again, its metadata gain `previous_attempts`.
+        name: its task's id, or its entry. payload: another one instead of its own. deadline: a new one; needed where
+        the old one has passed.
+        Raises TaskNotFound, IllegalTransition (with the status it has), InvalidTask, UniqueConflict,
+        IdempotencyKeyReused. Of many calls at once one succeeds.
+        """
+        letter = self.dead_letter(name)
+        self._requeue(letter, payload, deadline)
+        self._audit("requeue", letter.task_id, {"entry": letter.entry, "edited": payload is not None})
+        return Handle(self._client, letter.task_id, self.name)
+
+    def requeue_all(
+        self,
+        which: DeadLetterFilter = _EVERY,
+        *,
+        rate: float | None = None,
+        deadline: datetime | None = None,
+        dry_run: bool = False,
+    ) -> Iterator[Requeued]:
+        """Queues the tasks of all dead letters that `which` accepts again, oldest first; iterate to do it.
+
+        rate: most tasks a second. dry_run: change nothing; what could be sent is told, not whether a lock is held.
+        """
+        if rate is not None and not 0 < rate < float("inf"):
+            raise InvalidTask("rate", f"{rate!r} is no rate; use tasks a second, more than 0")
+        return self._requeue_all(which, rate, deadline, dry_run)
+
+    def _requeue_all(
+        self, which: DeadLetterFilter, rate: float | None, deadline: datetime | None, dry_run: bool
+    ) -> Iterator[Requeued]:
+        clock, written = self._client.clock, _Written(self._audit_bulk("requeue", which))
+        next_at = clock.monotonic()
+        try:
+            for letter in self.dead_letters(which, oldest_first=True):
+                try:
+                    if dry_run:
+                        self._try(letter, deadline)
+                    else:
+                        self._requeue(letter, None, deadline)
+                        written.add(letter)
+                except (InvalidTask, IllegalTransition, TaskNotFound, UniqueConflict, IdempotencyKeyReused) as error:
+                    yield Requeued(letter, error)
+                    continue
+                yield Requeued(letter)
+                if rate is not None and not dry_run:
+                    next_at = max(next_at, clock.monotonic() - 1.0) + 1 / rate
+                    clock.sleep(max(0.0, next_at - clock.monotonic()))
+        finally:
+            written.flush()
+
+    def discard(self, name: str) -> DeadLetter:
+        """Takes a dead letter off the stream; its task stays dead_lettered, and its metadata say `discarded`.
+
+        name: its task's id, or its entry. Raises TaskNotFound, IllegalTransition.
+        """
+        letter = self.dead_letter(name)
+        if not self._broker.discard(self.name, [(letter.entry, letter.task_id.encode())]):
+            raise _gone(letter)
+        self._audit("discard", letter.task_id, {"entry": letter.entry})
+        return letter
+
+    def discard_all(self, which: DeadLetterFilter = _EVERY, *, dry_run: bool = False) -> Iterator[DeadLetter]:
+        """Discards all dead letters that `which` accepts, oldest first; iterate to do it."""
+        written = _Written(self._audit_bulk("discard", which))
+        try:
+            for letter in self.dead_letters(which, oldest_first=True):
+                if not dry_run:
+                    if not self._broker.discard(self.name, [(letter.entry, letter.task_id.encode())]):
+                        continue  # somebody else was first
+                    written.add(letter)
+                yield letter
+        finally:
+            written.flush()
+
+    def purge_dead_letters(self) -> int:
+        """Discards all dead letters that stand now, in slices; answers how many they were."""
+        self._audit("purge_dead_letters", "", {"dead": self.dead_letter_count()})
+        return sum(self._broker.purge_dead_letters(self.name))
+
+    # --- how -----------------------------------------------------------------------------------------------------
+
+    def _parts(
+        self, letter: DeadLetter, payload: dict[str, Any] | None, deadline: datetime | None
+    ) -> tuple[bytes, bytes]:
+        if letter.task is None:
+            raise InvalidTask("dead letter", f"{letter.entry} holds no task that could be queued again; discard it")
+        return requeue_parts(letter.raw, self._client.settings.max_payload_bytes, payload, deadline)
+
+    def _try(self, letter: DeadLetter, deadline: datetime | None) -> None:
+        """What can be known without writing; whether a deadline has passed is told by this host's clock."""
+        self._parts(letter, None, deadline)
+        last = deadline or (letter.task.deadline if letter.task is not None else None)
+        if last is not None and last.timestamp() * 1000 <= self._client.clock.now_ms():
+            raise _too_late(letter)
+
+    def _requeue(self, letter: DeadLetter, payload: dict[str, Any] | None, deadline: datetime | None) -> None:
+        envelope, place = self._parts(letter, payload, deadline)
+        verdict, detail = self._broker.requeue(self.name, letter.entry, letter.task_id, envelope, place)
+        if verdict == "requeued":
+            return
+        if verdict in ("live", "ended"):
+            raise _not_dead(letter.task_id, TaskStatus.from_code(int(detail)))
+        if verdict == "deadline":
+            raise _too_late(letter)
+        if verdict == "unique":
+            raise UniqueConflict(f"unique: task {detail} of queue {self.name!r} holds the lock; wait for it", detail)
+        if verdict == "key":
+            raise IdempotencyKeyReused(
+                f"idempotency_key: task {detail} of queue {self.name!r} has the key of {letter.task_id} by now"
+            )
+        raise _gone(letter)
+
+    def _audit(self, action: str, task_id: str, facts: Mapping[str, Any], request_id: str | None = None) -> None:
+        self._broker.audit(action, self.name, task_id, facts, actor=self._actor, request_id=request_id)
+
+    def _audit_bulk(self, action: str, which: DeadLetterFilter) -> Callable[[list[str]], None]:
+        """What writes one entry of a bulk act; all have one request id."""
+        chosen = {name: value for name, value in asdict(which).items() if value not in (None, {})}
+        request_id = os.urandom(8).hex()
+        return lambda ids: self._audit(action, "", {"filter": chosen, "ids": ids}, request_id)
+
+
+class _Written:
+    """The audit of a bulk act: one entry for each page of what it did."""
+
+    def __init__(self, write: Callable[[list[str]], None]) -> None:
+        self._write = write
+        self._ids: list[str] = []
+
+    def add(self, letter: DeadLetter) -> None:
+        self._ids.append(letter.task_id or letter.entry)
+        if len(self._ids) >= PAGE:
+            self.flush()
+
+    def flush(self) -> None:
+        ids, self._ids = self._ids, []
+        if ids:
+            self._write(ids)
+
+
+def _not_dead(task_id: str, status: TaskStatus) -> IllegalTransition:
+    return IllegalTransition(
+        f"status: task {task_id} is {status}; only a dead letter can be queued again or discarded",
+        terminal=status.terminal,
+    )
+
+
+def _gone(letter: DeadLetter) -> TaskNotFound:
+    return TaskNotFound(f"dead letter: {letter.entry} does not stand any more; it was queued again, or discarded")
+
+
+def _too_late(letter: DeadLetter) -> InvalidTask:
+    return InvalidTask("deadline", f"that of task {letter.task_id} has passed; give a new one")
