@@ -28,7 +28,7 @@ from dtq.worker.channel import Channel, ChannelClosed
 from dtq.worker.journal import LOGGER
 from dtq.worker.pace import Pace
 from dtq.worker.turns import Adopted, Turns
-from dtq.worker.waiter import Waiter
+from dtq.worker.waiter import BLOCK_MS, PAUSED_MS, Waiter
 
 _SLOW_NS = 1_000_000
 """Before a handler that takes longer than this, outcomes that wait are settled."""
@@ -79,7 +79,7 @@ class Child:
         self._turns = Turns(
             broker, self._executor, identity.consumer, identity.worker_id, queues, settings.result_max_bytes
         )
-        self._waiter = Waiter(broker, identity.consumer, queues, channel)
+        self._waiter = Waiter(broker, identity.consumer, channel)
         self._runner = AsyncRunner(self._executor, slots, identity.number, settings.concurrency, self._async_ended)
         kinds = {route.is_async for route in self._executor.routes.values()}
         self._has_async, self._mixed = True in kinds, len(kinds) == 2
@@ -202,11 +202,20 @@ class Child:
         """Block on the streams until something comes.
 
         An adoption stands behind the read and takes over what it got in the same round trip; with several queues, or
-        async handlers under way, the next turn does.
+        async handlers under way, the next turn does. A paused queue is left out: a read would bring one task after the
+        other, each only to be put on the shelf. Turns look every now and then whether it is resumed (protocol 15).
         """
-        alone = len(self._queues) == 1 and not (self._in_flight or self._turns.waiting or self._waiter.reading)
+        queues, block_ms, adoption = self._queues, BLOCK_MS, None
+        if any(self._turns.paused) and not self._waiter.reading:
+            queues = tuple(q for q, paused in zip(self._queues, self._turns.paused, strict=True) if not paused)
+            block_ms = PAUSED_MS
+            if not queues:
+                self._waiter.pause(PAUSED_MS / 1000)
+                return
+        elif len(queues) == 1 and not (self._in_flight or self._turns.waiting or self._waiter.reading):
+            adoption = self._turns.adoption()
         try:
-            got = self._waiter.read(self._turns.adoption() if alone else None)
+            got = self._waiter.read(queues, block_ms, adoption)
         except GroupLost:
             self._turns.lost()
             for queue in self._queues:

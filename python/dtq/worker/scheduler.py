@@ -135,10 +135,11 @@ class Reaper:
         if moved:
             LOGGER.warning("queue %s: took over %d task(s) of workers that are gone", queue, moved)
         self._broker.end_lost(queue)
+        self._broker.unpark(queue)  # where a resumption was cut short
 
 
 class BurstWatch:
-    """Notices when there is nothing left to do in the queues of this worker."""
+    """Notices when nothing is left to do in the queues of this worker; what waits in a paused one does not count."""
 
     def __init__(self, broker: Broker, queues: list[str], on_empty: Callable[[], None]) -> None:
         self.next_at = 0.0
@@ -151,6 +152,6 @@ class BurstWatch:
         self.next_at = SYSTEM.monotonic() + _LOOK_S
         for queue in self._queues:
             counts = self._broker.queue_counts(queue)
-            if counts.waiting or counts.running or counts.retrying:
+            if (counts.waiting and not counts.paused) or counts.running or counts.retrying:
                 return
         self._on_empty()

@@ -45,6 +45,8 @@ class Turns:
         self._send = 0
         self._next_seq = 1
         self._lost = [False] * len(self._queues)
+        self.paused = [False] * len(self._queues)
+        """Which queues were paused when their last turn looked."""
         self._stale_told = False
 
     def collect(self, index: int, claim: Claim, result: object, ended_ms: int) -> None:
@@ -143,6 +145,7 @@ class Turns:
             self.lost()
             return []
         outcomes.clear(count)
+        self.paused[index] = reply.codes.endswith(b"p")
         if recover:
             self._lost[index] = False
         if b"s" in reply.codes:

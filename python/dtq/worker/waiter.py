@@ -13,6 +13,8 @@ from dtq.worker.channel import Channel
 
 BLOCK_MS = 2000
 """How long one blocking read waits. Between two reads the child takes a turn that looks for strays."""
+PAUSED_MS = 500
+"""The same while a queue is paused: the turn between two reads sees that it is resumed."""
 
 _SLACK_S = 5.0
 
@@ -20,9 +22,8 @@ _SLACK_S = 5.0
 class Waiter:
     """One poll over the reader's connection, the supervisor's channel and an eventfd that threads and signals ring."""
 
-    def __init__(self, broker: Broker, consumer: str, queues: Sequence[str], channel: Channel) -> None:
+    def __init__(self, broker: Broker, consumer: str, channel: Channel) -> None:
         self._reader: Reader = broker.reader(consumer)
-        self._queues = list(queues)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._bell, select.POLLIN)
@@ -43,18 +44,19 @@ class Waiter:
         """Wait without reading."""
         self._poll_once(seconds)
 
-    def read(self, adoption: bytes | None = None) -> Delivery | None:
+    def read(self, queues: Sequence[str], block_ms: int, adoption: bytes | None) -> Delivery | None:
         """Wait for new tasks, with the read that already stands or a new one; at most a few seconds.
 
+        queues, block_ms: where a new read looks, and for how long.
         adoption: a command to send behind a new read; it adopts what the read gets, in the same round trip.
         None: woken by something else, the read stands on. Raises BrokerUnavailable or GroupLost, after which what it
         may have got is unknown.
         """
         if self._reading is None:
-            self._reader.start(self._queues, BLOCK_MS, adoption)
+            self._reader.start(queues, block_ms, adoption)
             self._reading = self._reader.fileno()
             self._poll.register(self._reading, select.POLLIN)
-            self._reply_due = SYSTEM.monotonic() + BLOCK_MS / 1000 + _SLACK_S
+            self._reply_due = SYSTEM.monotonic() + block_ms / 1000 + _SLACK_S
         ready = self._poll_once(max(0.0, self._reply_due - SYSTEM.monotonic()))
         if self._reading in ready:
             self._unregister()
