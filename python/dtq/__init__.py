@@ -22,6 +22,8 @@ Run the worker with `dtq worker my_module:app`. A handler runs at least once; it
 or dtq.Discard to say what should happen next.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from dtq import _core
 from dtq._stale import warn_if_stale
 from dtq.app import App, Enqueuer, RegisteredTask
@@ -39,6 +41,7 @@ from dtq.errors import (
     InvalidHandler,
     InvalidSettings,
     InvalidTask,
+    OnceInProgress,
     PayloadTooLarge,
     PermanentError,
     QueueFull,
@@ -59,8 +62,30 @@ from dtq.handles import AsCompleted, Handle, agather, as_completed, gather
 from dtq.models import VALID_TRANSITIONS, AttemptRecord, Task, TaskStatus, transition
 from dtq.options import EnqueueOptions
 from dtq.settings import Settings
+from dtq.side_effects import aonce, once
+
+if TYPE_CHECKING:
+    from dtq.dead_letters import DeadLetter, DeadLetterFilter
+    from dtq.queues import Queue, Requeued
 
 __version__ = "0.1.0"
+
+_FOR_OPERATORS = {
+    "DeadLetter": "dtq.dead_letters",
+    "DeadLetterFilter": "dtq.dead_letters",
+    "Queue": "dtq.queues",
+    "Requeued": "dtq.queues",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What only operators need is imported at its first use: a web process that enqueues does not pay for it."""
+    if name not in _FOR_OPERATORS:
+        raise AttributeError(f"module 'dtq' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_FOR_OPERATORS[name]), name)
+
 
 __all__ = [
     "VALID_TRANSITIONS",
@@ -76,6 +101,8 @@ __all__ = [
     "BulkOutcome",
     "Conflict",
     "Context",
+    "DeadLetter",
+    "DeadLetterFilter",
     "Discard",
     "DtqError",
     "Duplicate",
@@ -89,11 +116,14 @@ __all__ = [
     "InvalidHandler",
     "InvalidSettings",
     "InvalidTask",
+    "OnceInProgress",
     "PayloadTooLarge",
     "PermanentError",
+    "Queue",
     "QueueFull",
     "Refused",
     "RegisteredTask",
+    "Requeued",
     "ResultNotKept",
     "ResultTimeout",
     "Retry",
@@ -111,8 +141,10 @@ __all__ = [
     "UnsupportedServer",
     "__version__",
     "agather",
+    "aonce",
     "as_completed",
     "gather",
+    "once",
     "transition",
 ]
 

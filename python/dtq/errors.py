@@ -10,6 +10,7 @@
     ├ IdempotencyKeyReused          409
     ├ AmbiguousTaskId               409
     ├ TaskNotFound                  404
+    ├ OnceInProgress                409  a side effect of this key runs, or its run died
     ├ IllegalTransition             409, or 410 when the task has ended
     ├ BrokerUnavailable             503
     │ └ StoreError                       the embedded store cannot start or stay up
@@ -144,6 +145,13 @@ class TaskNotFound(DtqError):
 
     code = "TASK_NOT_FOUND"
     http_status = 404
+
+
+class OnceInProgress(DtqError):
+    """The side effect of this key of `dtq.once` runs elsewhere, or a run of it died before it could tell the end."""
+
+    code = "ONCE_IN_PROGRESS"
+    http_status = 409
 
 
 class IllegalTransition(DtqError):

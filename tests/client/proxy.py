@@ -11,13 +11,14 @@ from typing import Self
 
 
 class Proxy:
-    """Forwards connections to a unix socket. `drop` replies of EVALSHA commands are swallowed, their connection cut."""
+    """Forwards connections to a unix socket. `drop` replies of `only` commands are swallowed, their connection cut."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
         self._directory = tempfile.TemporaryDirectory(prefix="dtq-proxy-")
         self.url = f"unix://{self._directory.name}/s"
         self.drop = 0
+        self.only = b"EVALSHA"
         self.dropped = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"{self._directory.name}/s")
@@ -67,7 +68,7 @@ class Proxy:
     def _answer(self, server: socket.socket, client: socket.socket, last: list[bytes]) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 20):
-                if self.drop > 0 and b"EVALSHA" in last[0] and not data.startswith(b"-NOSCRIPT"):
+                if self.drop > 0 and self.only in last[0] and not data.startswith(b"-NOSCRIPT"):
                     self.drop -= 1
                     self.dropped += 1
                     client.shutdown(socket.SHUT_RDWR)

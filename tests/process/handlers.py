@@ -83,6 +83,34 @@ def open_gate() -> None:
         loop.call_soon_threadsafe(gate.set)
 
 
+@app.task(name="charge", backoff=0.05)
+def charge(context: dtq.Context, name: str) -> str:
+    """A side effect that must not happen twice, in a handler that fails behind it at its first attempt."""
+
+    def effect_once() -> str:
+        effect("charge", name, context.attempt)
+        return f"receipt of attempt {context.attempt}"
+
+    receipt = dtq.once(f"charge:{name}", 60, effect_once)
+    if context.attempt == 1:
+        raise ValueError("failed behind the effect")
+    return receipt
+
+
+@app.task(name="acharge", backoff=0.05)
+async def acharge(context: dtq.Context, name: str) -> str:
+    """The same in the loop."""
+
+    async def effect_once() -> str:
+        effect("charge", name, context.attempt)
+        return f"receipt of attempt {context.attempt}"
+
+    receipt = await dtq.aonce(f"charge:{name}", 60, effect_once)
+    if context.attempt == 1:
+        raise ValueError("failed behind the effect")
+    return receipt
+
+
 @app.task(name="deaf")
 def deaf(context: dtq.Context, name: str, how: str = "gil") -> None:
     """Never returns to the interpreter: C code that computes, with or without the GIL, or all signals blocked."""

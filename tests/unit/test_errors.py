@@ -19,6 +19,7 @@ TABLE = {
     "IdempotencyKeyReused": (409, "IDEMPOTENCY_KEY_REUSED", "idempotency"),
     "AmbiguousTaskId": (409, "AMBIGUOUS_ID", None),
     "TaskNotFound": (404, "TASK_NOT_FOUND", None),
+    "OnceInProgress": (409, "ONCE_IN_PROGRESS", None),
     "IllegalTransition": (409, "ILLEGAL_TRANSITION", None),
     "BrokerUnavailable": (503, "REDIS_UNAVAILABLE", "unavailable"),
     "UnsupportedServer": (503, "UNSUPPORTED_SERVER", None),

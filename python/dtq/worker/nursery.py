@@ -7,6 +7,7 @@ import random
 import sys
 from typing import Any
 
+from dtq import side_effects
 from dtq._core import Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
@@ -63,6 +64,7 @@ class Nursery:
     ) -> int:
         """Work until it is time to leave; the exit code."""
         broker = Broker(settings)
+        side_effects.use(broker)
         child = Child(
             Identity(worker_id, number, incarnation), queues, registry, settings, slots, self._channel, broker
         )
