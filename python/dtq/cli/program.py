@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dtq.cli import demo, doctor, enqueue, status, task, worker
+from dtq.cli import audit, dead, demo, doctor, enqueue, queue, status, task, worker
 from dtq.cli.connection import RedisUrl, use_redis_url
 from dtq.cli.exit_codes import CODES_HELP, DONE, FAILED, INTERRUPTED, USAGE, code_of
 from dtq.cli.output import print_error
@@ -48,6 +48,9 @@ program.command("demo")(demo.demo)
 program.command("worker")(worker.worker)
 program.command("enqueue")(enqueue.enqueue)
 program.add_typer(task.commands, name="task")
+program.add_typer(dead.commands, name="dead")
+program.add_typer(queue.commands, name="queue")
+program.command("audit")(audit.audit)
 program.command("status")(status.status)
 program.command("doctor")(doctor.doctor)
 

@@ -65,7 +65,10 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _named(row: dict[str, Any]) -> str:
-    return f"{row['queue']} (paused)" if row["paused"] else str(row["queue"])
+    if row["paused"]:
+        return f"{row['queue']} (paused)"
+    types = ", ".join(row["paused_types"])
+    return f"{row['queue']} (paused: {types})" if types else str(row["queue"])
 
 
 def _fact(facts: dict[str, Any], name: str) -> str:

@@ -37,7 +37,7 @@ def get(task_id: TaskId, queue: Queue = None, redis_url: RedisUrl = None, as_jso
     if as_json:
         print_json(found)
     else:
-        _print(found)
+        print_task(found)
     return DONE
 
 
@@ -153,7 +153,8 @@ def _checked(task_id: str) -> str:
     return task_id
 
 
-def _print(task: dict[str, Any]) -> None:
+def print_task(task: dict[str, Any]) -> None:
+    """Write a task's fields, its traceback and its history."""
     history = task.pop("history")
     traceback = task.pop("traceback")
     structured = ("payload", "result", "headers", "metadata")

@@ -1,0 +1,47 @@
+"""`dtq audit`: who did what that cannot be undone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
+from dtq.cli.exit_codes import DONE
+from dtq.cli.output import print_json, print_line, print_table
+from dtq.models import from_ms
+
+
+def audit(
+    limit: Annotated[int, typer.Option(help="How many entries.", min=1, max=10_000)] = 50,
+    before: Annotated[str | None, typer.Option(help="Go on behind this entry.", metavar="ENTRY")] = None,
+    redis_url: RedisUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print the newest entries of the audit stream: cancel, requeue, discard, purge, pause, resume.
+
+    Exit codes: 0 printed, 2 usage, 3 Redis unavailable.
+    """
+    use_redis_url(redis_url)
+    with producer() as app:
+        entries = app.audit(limit, before)
+    if as_json:
+        print_json({"entries": [asdict(entry) for entry in entries]})
+    elif not entries:
+        print_line("nothing yet")
+    else:
+        print_table(
+            "",
+            ["time", "actor", "action", "queue", "task", "request", "facts"],
+            [
+                (
+                    moment.isoformat(timespec="seconds") if (moment := from_ms(entry.time_ms)) else "",
+                    *(entry.actor, entry.action, entry.queue, entry.task_id, entry.request_id),
+                    json.dumps(entry.facts) if entry.facts else "",
+                )
+                for entry in entries
+            ],
+        )
+    return DONE

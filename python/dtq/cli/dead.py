@@ -1,0 +1,287 @@
+"""`dtq dead`: list dead letters, look at one, queue them again, or throw them away."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from dtq.cli.confirm import Yes, confirmed
+from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
+from dtq.cli.exit_codes import DONE, FAILED, NOT_FOUND, REFUSED, code_of
+from dtq.cli.output import print_error, print_fields, print_json, print_line, print_table
+from dtq.cli.payload import read_payload
+from dtq.cli.queue import unknown
+from dtq.cli.task import print_task
+from dtq.dead_letters import DeadLetter, DeadLetterFilter
+from dtq.errors import DtqError
+
+commands = typer.Typer(help="Dead letters: list, show, requeue, discard, purge.", no_args_is_help=False)
+
+Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Their queue; default DTQ_QUEUE, else default.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Ids of tasks, or of entries.", metavar="[ID]...")]
+TaskType = Annotated[str | None, typer.Option("--type", help="Only this task type.", metavar="TASK_TYPE")]
+ErrorClass = Annotated[str | None, typer.Option(help="Only this class of the last error.")]
+OlderThan = Annotated[float | None, typer.Option(help="Dead for so many seconds at least.", metavar="SECONDS")]
+NewerThan = Annotated[float | None, typer.Option(help="Dead for so many seconds at most.", metavar="SECONDS")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Payload path and the value there, as JSON or a bare word; may be repeated.", metavar="PATH=VALUE"
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="All that the filters accept, or all there are.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+@commands.command("list")
+def list_(
+    queue: Queue = None,
+    task_type: TaskType = None,
+    error_class: ErrorClass = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    where: Where = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 50,
+    before: Annotated[str | None, typer.Option(help="Go on behind this entry.", metavar="ENTRY")] = None,
+    redis_url: RedisUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """List dead letters, newest first.
+
+    Exit codes: 0 listed, 2 usage, 3 Redis unavailable.
+    """
+    use_redis_url(redis_url)
+    which = _filter(task_type, error_class, older_than, newer_than, where)
+    with producer() as app:
+        chosen = app.queue(queue)
+        total = chosen.dead_letter_count()
+        found = list(islice(chosen.dead_letters(which, before=before), limit + 1))
+    more = found[limit - 1].entry if len(found) > limit else None
+    found = found[:limit]
+    if as_json:
+        print_json({"total": total, "next": more, "dead_letters": [letter.as_dict() for letter in found]})
+        return DONE
+    if found:
+        columns = ["entry", "task", "type", "attempts", "error", "died at"]
+        print_table("", columns, [_row(letter) for letter in found], numbers=(3,))
+    print_line(f"showing {len(found)} of {total}{f'; go on with --before {more}' if more else ''}")
+    return DONE
+
+
+def _row(letter: DeadLetter) -> tuple[object, ...]:
+    task, died = letter.task, letter.died_at.isoformat(timespec="seconds")
+    if task is None:
+        return (letter.entry, letter.task_id, "", "", f"no task of ours: {len(letter.raw)} bytes", died)
+    error = f"{task.error_class}: {task.error}" if task.error_class else task.cause or ""
+    return (letter.entry, letter.task_id, task.task_type, task.attempt, error[:200], died)
+
+
+@commands.command("show")
+def show(
+    name: Annotated[str, typer.Argument(help="Id of a task, or of an entry.", metavar="ID")],
+    queue: Queue = None,
+    redis_url: RedisUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print everything that is known of one dead letter.
+
+    Exit codes: 0 found, 2 usage, 3 Redis unavailable, 4 not found, 5 the task is not dead, or was discarded.
+    """
+    use_redis_url(redis_url)
+    with producer() as app:
+        letter = app.queue(queue).dead_letter(name)
+    if as_json:
+        print_json(letter.as_dict())
+    else:
+        print_fields([("entry", letter.entry), ("died_at", letter.died_at.isoformat(timespec="milliseconds"))])
+        if letter.task is not None:
+            print_task(letter.task.as_dict())
+        else:
+            print_fields([("task", letter.task_id or None), ("raw", letter.raw[:1000])])
+    return DONE
+
+
+@commands.command("requeue")
+def requeue(
+    names: Names = None,
+    queue: Queue = None,
+    everything: All = False,
+    task_type: TaskType = None,
+    error_class: ErrorClass = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    where: Where = None,
+    payload: Annotated[
+        str | None, typer.Option(help="Arguments to run it with instead, for one ID; - reads standard input.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="A new deadline: ISO 8601 with an offset.", metavar="TIME")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Most tasks a second.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    redis_url: RedisUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Queue dead letters again: those named, or with --all or a filter many, oldest first.
+
+    Attempts, ttl and history start over; what failed before stays visible. A passed deadline needs a new one.
+
+    Exit codes: 0 all queued, 1 some of many were refused, 2 usage (a passed deadline too), 3 Redis unavailable,
+    4 not found, 5 refused: the task is not dead, its lock or key is held, or not confirmed.
+    """
+    use_redis_url(redis_url)
+    which, many = _many(names, everything, task_type, error_class, older_than, newer_than, where)
+    edited = None if payload is None else read_payload(payload)
+    if edited is not None and (many or len(names or ()) != 1):
+        raise ValueError("payload: it can be given for one ID only")
+    until = _time(deadline)
+    done: list[str] = []
+    refused: list[tuple[str, DtqError]] = []
+    with producer() as app:
+        chosen = app.queue(queue)
+        if many and not dry_run and not confirmed(f"Queue dead letters of queue {chosen.name} again?", yes):
+            return REFUSED
+        if dry_run and not many:
+            done = [chosen.dead_letter(name).task_id for name in names or ()]
+        elif not many:
+            for name in names or ():
+                try:
+                    done.append(chosen.requeue(name, payload=edited, deadline=until).id)
+                except DtqError as error:
+                    refused.append((name, error))
+        else:
+            for item in chosen.requeue_all(which, rate=rate, deadline=until, dry_run=dry_run):
+                if item.error is None:
+                    done.append(item.letter.task_id)
+                else:
+                    refused.append((item.letter.task_id or item.letter.entry, item.error))
+    _tell("requeued", done, refused, dry_run, as_json)
+    if not refused:
+        return DONE
+    return code_of(refused[0][1]) if not many and not done else FAILED
+
+
+@commands.command("discard")
+def discard(
+    names: Names = None,
+    queue: Queue = None,
+    everything: All = False,
+    task_type: TaskType = None,
+    error_class: ErrorClass = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    where: Where = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    redis_url: RedisUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Take dead letters off the list: those named, or with --all or a filter many. Their records stay.
+
+    Exit codes: 0 discarded, 1 some were not, 2 usage, 3 Redis unavailable, 4 not found, 5 not dead or not confirmed.
+    """
+    use_redis_url(redis_url)
+    which, many = _many(names, everything, task_type, error_class, older_than, newer_than, where)
+    done: list[str] = []
+    refused: list[tuple[str, DtqError]] = []
+    with producer() as app:
+        chosen = app.queue(queue)
+        if many and not dry_run and not confirmed(f"Discard dead letters of queue {chosen.name}?", yes):
+            return REFUSED
+        if many:
+            done = [letter.task_id or letter.entry for letter in chosen.discard_all(which, dry_run=dry_run)]
+        for name in names or ():
+            try:
+                letter = chosen.dead_letter(name) if dry_run else chosen.discard(name)
+                done.append(letter.task_id or letter.entry)
+            except DtqError as error:
+                refused.append((name, error))
+    _tell("discarded", done, refused, dry_run, as_json)
+    if not refused:
+        return DONE
+    return FAILED if done else code_of(refused[0][1])
+
+
+@commands.command("purge")
+def purge(queue: Queue = None, yes: Yes = False, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
+    """Discard all dead letters of a queue.
+
+    Exit codes: 0 purged, 2 usage, 3 Redis unavailable, 4 no such queue, 5 not confirmed.
+    """
+    use_redis_url(redis_url)
+    with producer() as app:
+        chosen = app.queue(queue)
+        if unknown(app, chosen.name):
+            return NOT_FOUND
+        if not confirmed(f"Discard all {chosen.dead_letter_count()} dead letters of queue {chosen.name}?", yes):
+            return REFUSED
+        purged = chosen.purge_dead_letters()
+    if as_json:
+        print_json({"queue": chosen.name, "purged": purged})
+    else:
+        print_line(f"queue {chosen.name}: {purged} dead letters discarded")
+    return DONE
+
+
+def _tell(verb: str, done: list[str], refused: list[tuple[str, DtqError]], dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        errors = [{"id": name, "code": error.code, "error": str(error)} for name, error in refused]
+        print_json({verb: done, "refused": errors, "dry_run": dry_run})
+        return
+    for name in done if len(done) <= 20 or dry_run else ():
+        print_line(name)
+    for _, error in refused:
+        print_error(str(error))
+    print_line(f"{len(done)} {'would be ' if dry_run else ''}{verb}{f', {len(refused)} refused' if refused else ''}")
+
+
+def _many(
+    names: list[str] | None,
+    everything: bool,
+    task_type: str | None,
+    error_class: str | None,
+    older_than: float | None,
+    newer_than: float | None,
+    where: list[str] | None,
+) -> tuple[DeadLetterFilter, bool]:
+    """The filter, and whether it is meant instead of names."""
+    which = _filter(task_type, error_class, older_than, newer_than, where)
+    many = everything or which != DeadLetterFilter()
+    if many and names:
+        raise ValueError("id: give ids, or --all and filters, not both")
+    if not many and not names:
+        raise ValueError("id: give ids, a filter, or --all")
+    return which, many
+
+
+def _filter(
+    task_type: str | None,
+    error_class: str | None,
+    older_than: float | None,
+    newer_than: float | None,
+    where: list[str] | None,
+) -> DeadLetterFilter:
+    wanted: dict[str, Any] = {}
+    for condition in where or ():
+        path, equals, value = condition.partition("=")
+        if not equals:
+            raise ValueError(f"where: {condition!r} has no value; write it like order.id=7")
+        try:
+            wanted[path] = json.loads(value)
+        except ValueError:
+            wanted[path] = value
+    return DeadLetterFilter(task_type, error_class, older_than, newer_than, wanted)
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"deadline: {text!r} is no time; write it like 2030-12-31T23:59:00+00:00") from None
