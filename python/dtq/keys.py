@@ -12,13 +12,7 @@ SHELF = "shelf"
 PARKED = "parked"
 LAYOUT = 1  # number of this key layout and wire format; a worker refuses a store with another one
 
-_QUEUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-
-
-def is_queue_name(name: str) -> bool:
-    """Tell whether `name` may name a queue: 1-64 of A-Za-z0-9._- (spec §8)."""
-    return _QUEUE.fullmatch(name) is not None
 
 
 class Keys:

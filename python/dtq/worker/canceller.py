@@ -108,7 +108,7 @@ class FlagWatch:
         self._slots = slots
         self._queues = tuple(queues)
         self._inbox = inbox
-        self._ids: dict[tuple[int, bytes], bytes] = {}
+        self._ids: dict[tuple[int, int, bytes], bytes] = {}
 
     def run(self) -> None:
         """Look once at all of them."""
@@ -124,10 +124,10 @@ class FlagWatch:
             for at in range(0, len(rows), _SLICE):
                 self._look(index, rows[at : at + _SLICE], known)
 
-    def _look(self, index: int, rows: list[SlotRow], known: dict[tuple[int, bytes], bytes]) -> None:
-        asked = [(row.band, row.entry, known.get((index, row.entry), b"")) for row in rows]
+    def _look(self, index: int, rows: list[SlotRow], known: dict[tuple[int, int, bytes], bytes]) -> None:
+        asked = [(row.band, row.entry, known.get((index, row.band, row.entry), b"")) for row in rows]
         for row, (task_id, value) in zip(rows, self._broker.flags(self._queues[index], asked), strict=True):
-            self._ids[index, row.entry] = task_id
+            self._ids[index, row.band, row.entry] = task_id
             if value.startswith(b"r:") and value.endswith(b"c"):  # the flag is the last of the tail
                 _, _, _, _, consumer, seq, _ = value.split(b":", 6)
                 self._inbox.put(CancelNote(consumer.decode(), int(seq)))

@@ -32,6 +32,9 @@ _BUSY_TICK_S = 0.02
 _IDLE_TICK_S = 0.05
 _START_FAILURES = 10
 """So many children in a row that never became ready end the worker."""
+_QUICK_DEATH_S = 1.0
+_QUICK_DEATHS = 10
+"""So many children may die within a second of their start, one after the other, before the next one has to wait."""
 _LAST_WORDS_S = 5.0
 
 
@@ -78,6 +81,7 @@ class Supervisor:
         self._wanted: dict[int, float] = {}
         self._incarnation = 0
         self._start_failures = 0
+        self._quick_deaths = 0
         self._declared_dead = False
         self._empty = False
         self._drain = Drain(settings, slots)
@@ -280,9 +284,19 @@ class Supervisor:
                     death.cause,
                     len(death.executing),
                 )
-            self._replace(child.number, 0.0)
+            self._replace(child.number, self._pause_after(child, death.clean))
         else:
             self._count_start_failure(child, child.failed or death.cause)
+
+    def _pause_after(self, child: ChildProcess, clean: bool) -> float:
+        """Seconds until a child that was ready is replaced: none, unless such deaths follow each other quickly."""
+        if clean or SYSTEM.monotonic() - child.asked_at > _QUICK_DEATH_S:
+            self._quick_deaths = 0
+            return 0.0
+        self._quick_deaths += 1
+        return (
+            min(1.0, 0.05 * 2.0 ** (self._quick_deaths - _QUICK_DEATHS)) if self._quick_deaths > _QUICK_DEATHS else 0.0
+        )
 
     def _replace(self, number: int, delay_s: float) -> None:
         if not self._drain.active and not self._gave_up and number < self._settings.children:
