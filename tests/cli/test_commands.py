@@ -398,8 +398,9 @@ def test_the_password_never_shows(where: str) -> None:
 
 
 def test_a_wrong_url_is_one_line() -> None:
+    """A wrong setting, not an outage."""
     answer = dtq("status", url="http://user:S3CRET@host/")
-    assert answer.code == 3
+    assert answer.code == 2
     assert answer.err.count("\n") == 1
     assert "S3CRET" not in answer.err
 

@@ -30,12 +30,14 @@ def run(
     /,
     *,
     of: Claim | None = None,
+    releasing: bool = False,
     **options: Any,
 ) -> Any:
     """Run a function as a handler."""
     app = dtq.App()
     app.task(name="t", **options)(function)
     executor = Executor(app.registry, Settings(), "worker", draw=lambda: 0.5)
+    executor.releasing = releasing
     return executor.run(of or claim(payload or {}), executor.routes["t"], "default")
 
 
@@ -62,7 +64,7 @@ def test_a_success_is_the_result_itself() -> None:
         (dtq.Discard("d"), "C", "discarded"),
         (dtq.TaskTimeout("late"), "R", "timeout"),
         (dtq.TaskCancelled(), "C", "cancel requested"),
-        (dtq.TaskReleased(), "L", "released"),
+        (dtq.TaskReleased(), "R", "error"),
         (SystemExit(3), "R", "error"),
         (GeneratorExit(), "R", "error"),
         (KeyboardInterrupt(), "R", "error"),
@@ -75,11 +77,18 @@ def test_what_an_exception_means(error: BaseException, letter: str, cause: str) 
     assert (outcome.letter, outcome.cause) == (letter, cause)
 
 
+def test_a_release_is_one_while_the_worker_stops() -> None:
+    """Then it is free of charge; raised by a handler of its own accord it is a failure like others."""
+    outcome = run(raising(dtq.TaskReleased()), releasing=True)
+    assert (outcome.letter, outcome.cause, outcome.charged) == ("L", "released", False)
+
+
 def test_delays() -> None:
     """Backoff doubles by charged attempts; Retry may name its own delay and may cost nothing."""
     assert run(raising(ValueError()), of=claim({}, 2)).delay_ms == 2000
     assert run(raising(ValueError()), of=claim({}, 4, released=2)).delay_ms == 2000
     assert run(raising(dtq.Retry(after=0.25))).delay_ms == 250
+    assert run(raising(dtq.Retry(after=1e300))).delay_ms == 315_360_000_000
     free = run(raising(dtq.Retry(counts=False)), of=claim({}, 3))
     assert (free.letter, free.charged) == ("R", False)
     assert run(raising(ValueError()), backoff=7).delay_ms == 7000
