@@ -51,15 +51,18 @@ local function end_redelivery(id, state, value, band, envelope, why)
     {cause = why or cause, error_class = 'WorkerLost', error = 'attempt ' .. state.attempt .. ' ended by: ' .. (why or cause or 'unknown'),
      worker_id = worker_of(state.consumer)}, envelope, old, band)
 end
--- A task whose type is paused waits with a consumer that claims do not look at (protocol 15). `most` a turn: a stream
--- may hold any number of them; what is left comes with the next turn, for which a bell is rung.
-local parked, PARKS_A_TURN = 0, 200
-local function park(band, entry)
-  grouped('XCLAIM', KEYS[STREAMS + band], GROUP, PARKED, 0, entry, 'JUSTID')
-  parked = parked + 1
-  if parked >= PARKS_A_TURN and not done then
-    done = true
-    ring(band)
+-- A task whose type is paused waits with a consumer that claims do not look at (protocol 15). Not more than some a turn:
+-- a stream may hold any number of them; what is left comes with the next turn, for which a bell is rung.
+local park
+if paused_types then
+  local parked, PARKS_A_TURN = 0, 200
+  park = function(band, entry)
+    grouped('XCLAIM', KEYS[STREAMS + band], GROUP, PARKED, 0, entry, 'JUSTID')
+    parked = parked + 1
+    if parked >= PARKS_A_TURN and not done then
+      done = true
+      ring(band)
+    end
   end
 end
 -- Claims one entry unless its state forbids it. `mine`: the entry is in this consumer's own pending list.
