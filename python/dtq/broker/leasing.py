@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -77,10 +78,16 @@ class Leasing(Working):
         leases = self.command("MGET", *(self.keys.worker(worker) for worker in ids))
         return {w: owners[w] for w, lease in zip(ids, leases, strict=True) if lease is None or lease == b"dead"}
 
-    def reap(self, queue: str) -> int:
-        """Declare and take over every consumer of a queue whose worker has no lease; answers the entries moved."""
+    def reap(self, queue: str, sure: Callable[[], bool] = lambda: True) -> int:
+        """Declare and take over every consumer of a queue whose worker has no lease; answers the entries moved.
+
+        sure: asked when the leases have been read; nobody is declared dead unless it says True.
+        """
         moved = 0
-        for worker_id, consumers in self.ownerless(queue).items():
+        ownerless = self.ownerless(queue)
+        if ownerless and not sure():
+            return 0
+        for worker_id, consumers in ownerless.items():
             if not self.declare_dead(worker_id):
                 continue  # it renewed in between
             for consumer in consumers:

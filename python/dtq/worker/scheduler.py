@@ -122,16 +122,21 @@ class Reaper:
     def run(self) -> None:
         """One round over the queues."""
         self.next_at = SYSTEM.monotonic() + min(1.0, self._settings.renew_s)
-        quiet_s = 2 * self._settings.renew_s
-        if not self._leadership.leads or self._steady_for() < quiet_s or SYSTEM.monotonic() - self._born < quiet_s:
+        if not self._leadership.leads or not self._sure():
             return
         self._isolation.each(self._broker.queues(), self._reap)
-        for worker_id in self._broker.expired_workers():
+        expired = self._broker.expired_workers()
+        for worker_id in expired if self._sure() else ():
             if self._broker.declare_dead(worker_id):
                 self._broker.forget_worker(worker_id)
 
+    def _sure(self) -> bool:
+        """Whether leases that look expired are. Asked again after they were read: a stall may have come between."""
+        quiet_s = 2 * self._settings.renew_s
+        return self._steady_for() >= quiet_s and SYSTEM.monotonic() - self._born >= quiet_s
+
     def _reap(self, queue: str) -> None:
-        moved = self._broker.reap(queue)
+        moved = self._broker.reap(queue, self._sure)
         if moved:
             LOGGER.warning("queue %s: took over %d task(s) of workers that are gone", queue, moved)
         self._broker.end_lost(queue)

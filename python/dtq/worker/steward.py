@@ -88,8 +88,9 @@ class Steward(threading.Thread):
         """For how many seconds Redis has answered everything without a break.
 
         While Redis, this process or the whole machine stood still, other workers may have been unable to renew their
-        leases, too; they get the time to do so.
+        leases, too; they get the time to do so. A duty that asks, in the steward's thread, hears of a stall of its own.
         """
+        self._note_break()
         return SYSTEM.monotonic() - self._steady_since
 
     def run(self) -> None:
