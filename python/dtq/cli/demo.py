@@ -134,7 +134,8 @@ def _follow(batch: Batch, pool: Pool, shown: Display) -> None:
                 batch.broker.mend_store()
             continue
         if lost_since is not None:
-            shown.note(f"the store answers again; {sent} tasks were lost with it and sent anew")
+            lost = f"; {sent} tasks that were lost with it are sent anew" if sent else ""
+            shown.note(f"the store answers again{lost}")
             lost_since = None
 
 

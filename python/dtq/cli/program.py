@@ -77,7 +77,8 @@ def _report(error: Exception) -> int:
     """Print the line for an error and return its exit code."""
     usage = getattr(error, "format_message", None)
     if callable(usage):  # what Typer raises for wrong arguments; its class has moved between versions
-        print_error(f"{str(usage()).rstrip(chr(46))} (see `dtq --help`)")
+        where = getattr(getattr(error, "ctx", None), "command_path", "dtq")
+        print_error(f"{str(usage()).rstrip(chr(46))} (see `{where} --help`)")
         return USAGE
     if isinstance(error, typer.Abort):
         print_error("interrupted")
