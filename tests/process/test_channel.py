@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from dtq.worker.channel import Channel, ChannelClosed, Message
+from dtq.worker.channel import Channel, ChannelClosed, Message, Unnested
 
 
 @pytest.fixture
@@ -40,8 +40,10 @@ def test_a_signal_handler_receives_what_the_interrupted_code_does_not(ends: tupl
         while (message := theirs.receive()) is not None:
             heard.append(message)
 
+    unnested = Unnested(hear)
+
     def on_signal(signum: int, frame: FrameType | None) -> None:
-        hear()
+        unnested()
 
     before = signal.signal(signal.SIGUSR1, on_signal)
     receiver, sender = os.getpid(), os.fork()

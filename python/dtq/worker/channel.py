@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -101,6 +102,31 @@ def _message(data: bytes, descriptors: list[int]) -> Message:
             os.set_inheritable(descriptor, False)
         message["descriptors"] = descriptors
     return message
+
+
+class Unnested:
+    """Does some work for every signal, but never within itself: a burst of signals must not pile up on the stack.
+
+    A signal that comes while the work is done has it done once more. What the work raises goes to the interrupted code.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._asked = False
+        self._working = False
+
+    def __call__(self) -> None:
+        """Ask for the work, and do it unless that is happening further down the stack."""
+        self._asked = True
+        # A signal between the last look at `_asked` and the end of `_working` finds neither: so it is looked at again.
+        while self._asked and not self._working:
+            self._working = True
+            try:
+                while self._asked:
+                    self._asked = False
+                    self._work()
+            finally:
+                self._working = False
 
 
 class ChannelClosed(Exception):

@@ -24,7 +24,7 @@ from dtq.models import Outcome
 from dtq.registry import Registry
 from dtq.settings import Settings
 from dtq.worker.async_runner import AsyncRunner, Attempt
-from dtq.worker.channel import Channel, ChannelClosed
+from dtq.worker.channel import Channel, ChannelClosed, Unnested
 from dtq.worker.journal import LOGGER
 from dtq.worker.pace import Pace
 from dtq.worker.turns import Adopted, Turns
@@ -80,6 +80,7 @@ class Child:
             broker, self._executor, identity.consumer, identity.worker_id, queues, settings.result_max_bytes
         )
         self._waiter = Waiter(broker, identity.consumer, channel)
+        self._hear_signalled = Unnested(self._hear)
         self._runner = AsyncRunner(self._executor, slots, identity.number, settings.concurrency, self._async_ended)
         kinds = {route.is_async for route in self._executor.routes.values()}
         self._has_async, self._mixed = True in kinds, len(kinds) == 2
@@ -425,7 +426,7 @@ class Child:
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         self._waiter.ring()
-        self._hear()
+        self._hear_signalled()
 
     def _interrupt(self, place: int, seq: int, kind: str, text: str) -> None:
         error = INTERRUPTION_KINDS[kind](text)
