@@ -165,11 +165,11 @@ class Judge:
 
     def _judge_twin(self, task_id: str, twin: Run, run: Run, promise: Promise | None) -> None:
         """One attempt number, two starts: only after a lost group or a lost answer to the enqueue (protocol 11, 13)."""
-        if any(twin.start - 1 <= event.at <= run.start for event in self._groups_lost):
-            self.verdict.noted.append(f"{task_id}: attempt {run.attempt} started twice around the loss of its group")
-        elif promise is not None and not promise.kept and twin.start < promise.answered and twin.word == "ok":
+        if promise is not None and not promise.kept and twin.start < promise.answered and twin.word == "ok":
             self.verdict.noted.append(f"{task_id}: retention 0, ran and was gone before its enqueue was repeated")
             self.verdict.repeated.add(task_id)
+        elif any(twin.start - 1 <= event.at <= run.start for event in self._groups_lost):
+            self.verdict.noted.append(f"{task_id}: attempt {run.attempt} started twice around the loss of its group")
         else:
             self._fault(task_id, f"attempt {run.attempt} started twice")
 
@@ -190,6 +190,9 @@ class Judge:
             for other in self._in_pid.get(earlier.pid, ())
         ):
             return "deadly task" if earlier.kind in KILLERS else "deadly sibling"
+        # A stopped child hears of no limit and no cancel of a task beside this one, and is killed for it.
+        if not earlier.word and self._hit(earlier.pid, ("stop child",), earlier, run):
+            return "stopped child"
         if earlier.worker_id in self._lost_leases:
             return self._why_lost(earlier, run)
         return ""

@@ -85,7 +85,7 @@ class Producer:
             options["timeout"] = 0.25
         if dice.random() < 0.3:
             options["priority"] = dice.choice([1, 9])
-        if dice.random() < 0.3:
+        if dice.random() < 0.3 and kind != "discarded":  # cancelled ones are kept for a minute, whatever they say
             options["retention"] = 0
         if dice.random() < 0.12:
             options["delay"] = round(dice.uniform(0.05, 2), 2)

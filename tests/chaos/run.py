@@ -71,6 +71,9 @@ def chaos(
         ledger, runs = read_ledger(stage.ledger_path), read_runs(stage.effects_path)
         tasks = _tasks(stage.broker, list({*ledger.accepted, *runs}))
         storm.end()
+        (directory / "events").write_text(
+            "".join(f"{event.at:.3f} {event.until:.3f} {event.what} {event.pids}\n" for event in storm.events)
+        )
         logs = [worker.log for place in stage.places for worker in place.every_worker()]
         lost = {found for log in logs for found in re.findall(r"worker (\S+): its lease was lost", log)}
         verdict = Judge(ledger, runs, storm.events, lost, tasks).judge()
