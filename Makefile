@@ -45,9 +45,9 @@ soak: build ## 20 minutes of kills, stops and cut connections, and every test th
 
 bench: build ## the benchmarks; one JSON per run in bench/results
 	@mkdir -p bench/results
-	$(BIN)/python -m pytest bench --benchmark-only --benchmark-json=bench/results/core.json
+	$(BIN)/python -m pytest bench --benchmark-only --benchmark-max-time=0.2 --benchmark-json=bench/results/core.json
 	@for run in throughput "throughput --retention 0" latency recovery; do \
-		name=$$(echo "$$run" | tr -d -- '- '); \
+		name=$$(echo "$$run" | tr -d -- '-' | tr ' ' '_'); \
 		echo "$(BIN)/python bench/$${run%% *}.py $${run#$${run%% *}} --json"; \
 		$(BIN)/python bench/$${run%% *}.py $${run#$${run%% *}} --json >bench/results/$$name.json || exit 1; \
 		cat bench/results/$$name.json; \

@@ -167,3 +167,10 @@ def test_a_worker_that_stood_still_declares_nobody_dead(open_stage: Callable[...
 def test_the_app_under_test_is_named() -> None:
     """The constant points at something that exists."""
     assert (Path(__file__).parent / f"{APP.split(':')[0].rpartition('.')[2]}.py").exists()
+
+
+def test_processes_tell_by_their_names_what_they_are(stage: Stage) -> None:
+    """`ps -e -o pid,comm` tells a child from its template."""
+    worker = stage.worker()
+    names = [(Path(f"/proc/{pid}/comm").read_text().strip()) for pid in [*worker.ready_pids(), *worker.template_pids()]]
+    assert set(names) == {"dtq-child", "dtq-template"}

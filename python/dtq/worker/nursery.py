@@ -15,7 +15,7 @@ from dtq.registry import Registry
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed
 from dtq.worker.child import Child, Identity
-from dtq.worker.processes import die_with_parent
+from dtq.worker.processes import die_with_parent, name_process
 
 _ADOPTION_S = 10.0
 
@@ -30,6 +30,7 @@ class Nursery:
     def settle_in(self) -> bool:
         """Become the supervisor's own child; False if the supervisor is gone or has given this child up."""
         os.setsid()
+        name_process("dtq-child")
         deadline = SYSTEM.monotonic() + _ADOPTION_S
         while os.getppid() != self._supervisor:
             if SYSTEM.monotonic() > deadline:

@@ -24,6 +24,12 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def name_process(name: str) -> None:
+    """The name that `ps -e -o pid,comm`, top and pgrep show for this process: 15 characters at most."""
+    with contextlib.suppress(OSError):  # not on Linux
+        Path("/proc/self/comm").write_text(name[:15], encoding="ascii")
+
+
 def _prctl(option: int, value: int) -> None:
     if not sys.platform.startswith("linux"):
         return

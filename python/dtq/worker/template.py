@@ -22,7 +22,7 @@ from dtq.errors import DtqError
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed, Message
 from dtq.worker.journal import LOGGER, start_logging
-from dtq.worker.processes import cause_of_death, die_with_parent
+from dtq.worker.processes import cause_of_death, die_with_parent, name_process
 
 
 def main(arguments: list[str]) -> int:
@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     if os.getppid() != supervisor:
         return 1
+    name_process("dtq-template")
     ignore_stop_signals()
     start_logging(boot["log_level"])
     sys.path[:] = boot["path"]
