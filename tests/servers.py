@@ -61,7 +61,7 @@ class PrivateServer:
             raise FileNotFoundError(f"no server binary for {binary!r} on this machine")
         self.binary = found
         self.directory = Path(tempfile.mkdtemp(prefix="dtq-server-"))
-        self.port = _free_port() if tcp else 0
+        self.port = free_port() if tcp else 0
         self.socket_path = None if tcp else self.directory / "s"
         self.url = f"redis://127.0.0.1:{self.port}/0" if tcp else f"unix://{self.socket_path}"
         self.log = self.directory / "server.log"
@@ -194,7 +194,7 @@ class PrivateServer:
         return answer.startswith((b"+PONG", b"-NOAUTH"))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -14,7 +14,7 @@ from dtq.broker import Broker
 from dtq.errors import BrokerUnavailable, UnsupportedServer
 from dtq.settings import Settings
 from tests.broker.driver import enqueue
-from tests.servers import PrivateServer
+from tests.servers import PrivateServer, free_port
 
 
 @contextmanager
@@ -60,7 +60,9 @@ def test_an_old_server_is_refused_whatever_else_it_does_not_know(answer: str, ve
 
 def test_a_cluster_is_refused() -> None:
     """By the worker's check, and by the message of what cannot be done there (S039)."""
-    with PrivateServer(tcp=True, config={"cluster-enabled": "yes"}) as server:
+    # Its bus would else take the port 10 000 above, which need not exist.
+    config = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
+    with PrivateServer(tcp=True, config=config) as server:
         broker = Broker(Settings(redis_url=server.url, enqueue_deadline_s=0.2))
         with pytest.raises(UnsupportedServer, match="cluster"):
             broker.check_server()
