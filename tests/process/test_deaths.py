@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dtq.worker.channel import Channel
 from tests.process.harness import Stage, alive, now
 from tests.servers import PrivateServer
 
@@ -221,3 +224,21 @@ def test_a_group_that_is_lost_before_the_hand_over_makes_nobody_start_an_attempt
     ended = stage.ended(task)
     assert [e.attempt for e in stage.effects("start", "t")] == [1, 2]
     assert (ended.attempt, ended.released, ended.history[0].cause) == (2, 0, "signal SIGKILL")
+
+
+def test_a_template_whose_supervisor_is_gone_before_its_first_word_says_nothing() -> None:
+    """It ends without a traceback."""
+    ours, theirs = Channel.pair()
+    descriptor = os.memfd_create("slots")
+    ours.close()
+    ended = subprocess.run(
+        [sys.executable, "-m", "dtq.worker.template", str(theirs.fileno()), str(descriptor)],
+        pass_fds=(theirs.fileno(), descriptor),
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    theirs.close()
+    os.close(descriptor)
+    assert (ended.returncode, ended.stderr) == (1, "")

@@ -31,7 +31,10 @@ def main(arguments: list[str]) -> int:
     slots_descriptor = int(arguments[1])
     for descriptor in (channel.fileno(), slots_descriptor):
         os.set_inheritable(descriptor, False)  # not for programs that handlers start
-    boot = channel.receive(wait=True) or {}
+    try:
+        boot = channel.receive(wait=True) or {}
+    except ChannelClosed:  # the supervisor was killed meanwhile
+        return 1
     supervisor = int(boot["supervisor"])
     die_with_parent()
     if os.getppid() != supervisor:
