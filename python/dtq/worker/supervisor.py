@@ -15,6 +15,7 @@ from typing import Any
 from dtq._core import Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
+from dtq.errors import WorkerDeclaredDead
 from dtq.settings import Settings
 from dtq.worker.canceller import CancelInbox
 from dtq.worker.channel import Channel, ChannelClosed, Message
@@ -93,7 +94,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Work until stopped, until the burst is done, or until no child can be started."""
-        self._errands.begin(self._worker_id)
+        self._take_first_lease()
         self._selector.register(self._signals, selectors.EVENT_READ, None)
         if self._template is not None:
             self._watch_template(self._template)
@@ -105,6 +106,15 @@ class Supervisor:
             self._wait(_BUSY_TICK_S if busy else _IDLE_TICK_S)
             busy = self._tick(SYSTEM.monotonic())
         return self._stop()
+
+    def _take_first_lease(self) -> None:
+        """Begin to serve. A worker that stood still between its first lease and the answer may be dead by then."""
+        while True:
+            try:
+                return self._errands.begin(self._worker_id)
+            except WorkerDeclaredDead as error:
+                LOGGER.warning("%s; it starts under another id", error)
+                self._worker_id = self._new_worker_id()
 
     def _finished(self) -> bool:
         return (self._drain.active or bool(self._gave_up)) and not self._children
