@@ -247,7 +247,7 @@ class AsyncTransport:
 
             url = await loop.run_in_executor(None, self._url)  # it may start a server
             self._pools[loop] = _new_pool(url, self._timeout_s, redis.asyncio)
-        return self._pools[loop].make_connection()
+        return _new_connection(self._pools[loop])
 
     async def call(self, command: bytes, script: Script | None = None, timeout_s: float | None = None) -> Any:
         """As Transport.call, without blocking the loop."""

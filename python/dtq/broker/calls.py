@@ -29,6 +29,7 @@ class Calls:
         self.keys = Keys(settings.prefix)
         self._store: Any = None
         self._fronts: dict[tuple[str, str], QueueCall] = {}
+        self._enqueue_fronts: dict[tuple[str, str], tuple[bytes, int]] = {}
         self.transport = Transport(self.resolve_url, settings.enqueue_deadline_s)
         self.async_transport = AsyncTransport(self.resolve_url, settings.enqueue_deadline_s)
         retention_ms = max(60_000, int(settings.task_retention_s * 1000))

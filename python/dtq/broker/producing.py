@@ -22,8 +22,6 @@ STATES_A_CALL = 5000  # unpack in Lua takes 8 000 values at most
 class Producing(Calls):
     """Verbs of producers and of those who wait for results."""
 
-    _known_queues: set[str]
-
     def enqueue(
         self, queue: str, chunk: Chunk, *, repeat: bool = False, timeout_s: float | None = None
     ) -> list[Answer]:
@@ -41,7 +39,7 @@ class Producing(Calls):
         Raises:
             BrokerUnavailable: no answer; the chunk may have been applied. Repeat it with `repeat=True`.
         """
-        if len(chunk) == 1 and not repeat and not self.settings.max_queue_depth:
+        if self._takes_short_way(chunk, repeat):
             one, command = self._pack_one(queue, chunk)
             if self.transport.call(command, one, timeout_s):
                 return [_PLAIN["a"]]
@@ -53,7 +51,7 @@ class Producing(Calls):
         self, queue: str, chunk: Chunk, *, repeat: bool = False, timeout_s: float | None = None
     ) -> list[Answer]:
         """As enqueue, without blocking the loop."""
-        if len(chunk) == 1 and not repeat and not self.settings.max_queue_depth:
+        if self._takes_short_way(chunk, repeat):
             one, command = self._pack_one(queue, chunk)
             if await self.async_transport.call(command, one, timeout_s):
                 return [_PLAIN["a"]]
@@ -84,10 +82,9 @@ class Producing(Calls):
             )
         return one, chunk.pack(*front)
 
-    @property
-    def _enqueue_fronts(self) -> dict[tuple[str, str], tuple[bytes, int]]:
-        fronts: dict[tuple[str, str], tuple[bytes, int]] = self.__dict__.setdefault("_enqueue_front", {})
-        return fronts
+    def _takes_short_way(self, chunk: Chunk, repeat: bool) -> bool:
+        """Whether the script for one task may be tried: it knows neither depth caps nor repeats."""
+        return len(chunk) == 1 and not repeat and not self.settings.max_queue_depth
 
     def states(self, queue: str, ids: Sequence[str]) -> bytes:
         """One status code digit per id (models.TaskStatus.code), `0` where nothing is known (any more)."""
