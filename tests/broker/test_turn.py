@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from dtq._core import parse_record
 from dtq.broker import Broker
 from dtq.errors import GroupLost
-from dtq.keys import SHELF
-from tests.broker.driver import QUEUE, Child, enqueue, live, state
+from dtq.keys import GROUP, SHELF
+from tests.broker.driver import QUEUE, Child, check_invariants, enqueue, live, state
 
 
 def test_claims_drain_bands_from_nine_to_zero_and_in_order_within_one(broker: Broker) -> None:
@@ -40,6 +42,41 @@ def test_success_with_retention_zero_leaves_nothing(broker: Broker) -> None:
     assert state(broker, task) == "0"
     assert broker.command("LLEN", broker.keys.recent(QUEUE, "succeeded")) == 0
     assert broker.command("HLEN", broker.keys.live(QUEUE)) == 0
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_a_batch_leaves_the_stream_whatever_is_pending_around_it(broker: Broker, order: tuple[int, ...]) -> None:
+    """Settled below the oldest pending entry its entries are trimmed, elsewhere deleted: never others (protocol 20)."""
+    enqueue(broker, 50)  # of one millisecond: their numbers have one digit, then two
+    children = [Child(broker) for _ in range(3)]
+    claimed = [child.claim(want) for child, want in zip(children, (3, 9, 12), strict=True)]
+    left = 50
+    for index in order:
+        for claim in claimed[index]:
+            children[index].end(claim)
+        assert children[index].turn(0).codes == b"d" * len(claimed[index])
+        left -= len(claimed[index])
+        assert broker.command("XLEN", broker.keys.stream(QUEUE, 5)) == left
+        check_invariants(broker)
+    assert len(children[0].claim(50)) == left
+
+
+def test_a_batch_of_a_lost_group_takes_nothing_along(broker: Broker) -> None:
+    """The new group has delivered less than its child had: nothing pending, or what lies before (protocol 13, 20)."""
+    enqueue(broker, 40)
+    child, other = Child(broker), Child(broker)
+    first, second = child.claim(12), child.claim(12)
+    broker.command("XGROUP", "DESTROY", broker.keys.stream(QUEUE, 5), GROUP)
+    for claim in second:
+        child.end(claim)
+    broker.prepare_queue(QUEUE)
+    assert child.turn(0).codes == b"d" * 12
+    assert broker.command("XLEN", broker.keys.stream(QUEUE, 5)) == 28
+    assert len(other.claim(50)) == 16
+    for claim in first:
+        child.end(claim)
+    assert child.turn(0).codes == b"d" * 12
+    check_invariants(broker)
 
 
 def test_a_settle_repeated_after_a_lost_reply_says_done_and_changes_nothing(broker: Broker) -> None:

@@ -11,6 +11,8 @@
 local me, send, seq, want = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local room = tonumber(ARGV[9]) -- bytes this turn may still carry after its first task
 local outcomes, adopted, held = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local TRIM_FROM = 8 -- entries
+local byte, COLON, SUCCEEDED, DASH = string.byte, 58, 83, 45
 local OUTCOMES = 14
 local ADOPTED = OUTCOMES + 4 * outcomes
 local HELD = ADOPTED + 3 * adopted
@@ -27,14 +29,16 @@ local watched = listened or paused_types -- every claim is looked at: for its ev
 -- costs a call as much as all its commands (measured: 20 of 35 us). The first half does what nearly every turn is.
 ---------------------------------------------------------------- the common path: settle plain successes
 local ids, states, code, plain, other = {}, {}, {}, {}, {}
+local ended = {} -- band -> entries acknowledged and not yet deleted
 if outcomes > 0 then
   for i = 1, outcomes do ids[i] = ARGV[OUTCOMES + 4 * (i - 1)] end
   states = call('HMGET', LIVE, unpack(ids))
   for i = 1, outcomes do
-    local token = ARGV[OUTCOMES + 4 * i - 3]
+    local at = OUTCOMES + 4 * (i - 1)
+    local token = ARGV[at + 1]
     -- plain: a success whose live value is still the very one claimed, with an empty tail or the mark of adopt.lua
-    if states[i] == token and not listened and (sub(token, -1) == ':' or sub(token, -3) == ':w;')
-      and sub(ARGV[OUTCOMES + 4 * i - 2], 1, 1) == 'S' then
+    if states[i] == token and not listened and (byte(token, -1) == COLON or sub(token, -3) == ':w;')
+      and byte(ARGV[at + 2]) == SUCCEEDED then
       plain[#plain + 1] = i
       code[i] = 'd'
     else
@@ -44,19 +48,23 @@ if outcomes > 0 then
 end
 call('HSET', SENDS, me, send)
 if #plain > 0 then
-  local ended, kept, entries = {}, {}, {}
+  local gone, kept, kinds = {}, {}, {}
   for k = 1, #plain do
     local i = plain[k]
     local at = OUTCOMES + 4 * (i - 1)
-    local head, id = ARGV[at + 2], ids[i]
-    local band, retention = sub(head, 2, 2), sub(head, 3)
-    ended[k] = id
-    local list = entries[band]
-    if not list then
-      list = {}
-      entries[band] = list
+    local id, token, head = ids[i], ARGV[at + 1], ARGV[at + 2]
+    local kind = kinds[head] -- most tasks of a batch end alike: each head is taken apart once
+    if not kind then
+      local band = sub(head, 2, 2)
+      ended[band] = ended[band] or {}
+      kind = {list = ended[band], retention = sub(head, 3)}
+      kinds[head] = kind
     end
-    list[#list + 1] = match(ARGV[at + 1], '^r:%d+:%d+:([^:]+)')
+    gone[k] = id
+    local colon = find(token, ':', 7, true) -- behind `r:1:0:<entry>`; where it stands nearer, other numbers come first
+    local list = kind.list
+    list[#list + 1] = colon > 12 and sub(token, 7, colon - 1) or match(token, '^r:%d+:%d+:([^:]+)')
+    local retention = kind.retention
     if retention ~= '0' then
       if retention == '-1' then
         call('SET', RECORD .. id, ARGV[at + 3])
@@ -66,22 +74,50 @@ if #plain > 0 then
       kept[#kept + 1] = id
     end
   end
-  call('HDEL', LIVE, unpack(ended))
+  call('HDEL', LIVE, unpack(gone))
   if #kept > 0 then
     call('LPUSH', RECENT.succeeded, unpack(kept))
     call('LTRIM', RECENT.succeeded, 0, RECENT_MAX - 1)
   end
-  for band, list in pairs(entries) do
-    call('XACK', KEYS[STREAMS + band], GROUP, unpack(list))
-    call('XDEL', KEYS[STREAMS + band], unpack(list))
-  end
+  for band, list in pairs(ended) do call('XACK', KEYS[STREAMS + band], GROUP, unpack(list)) end
   call('HINCRBY', META, 'succeeded', #plain)
   call('HINCRBY', META, 'running', -#plain)
 end
 
+-- Deletes what was acknowledged above. Below the oldest pending entry everything was delivered and acknowledged: one trim
+-- there costs a tenth of deleting entry by entry, each of which Redis looks for from the start of its node (protocol 9).
+local function sweep()
+  for band, list in pairs(ended) do
+    local stream = KEYS[STREAMS + band]
+    local oldest = #list >= TRIM_FROM and redis.pcall('XPENDING', stream, GROUP, '-', '+', 1)
+    oldest = oldest and oldest[1] and oldest[1][1]
+    local rest = oldest and {} or list
+    if oldest then
+      local dash = find(oldest, '-', 1, true)
+      local time = sub(oldest, 1, dash)
+      for i = 1, #list do
+        local entry = list[i]
+        -- of two times of the same length the smaller one sorts first; within one time the shorter, then the smaller number
+        local before
+        if #entry == #oldest then
+          before = entry < oldest
+        elseif sub(entry, 1, dash) == time then
+          before = #entry < #oldest
+        else
+          before = entry < oldest and byte(entry, dash) == DASH
+        end
+        if not before then rest[#rest + 1] = entry end
+      end
+      if #rest < #list then call('XTRIM', stream, 'MINID', oldest) end
+    end
+    if #rest > 0 then call('XDEL', stream, unpack(rest)) end
+  end
+  ended = {}
+end
+
 ---------------------------------------------------------------- the common path: claim plain entries
 local out, o, set, m, got, started, done = {''}, 1, {}, 0, 0, 0, false
-local infix, suffix = ':' .. me .. ':', ':' .. integer(now) .. ':'
+local format, infix, suffix = string.format, ':' .. me .. ':', ':' .. integer(now) .. ':'
 local odd = {} -- what is not a first attempt without options: {band, entry, fields, live value}
 -- Claims from one band's stream; answers whether to ask it again.
 local function claim_stream(band)
@@ -90,7 +126,10 @@ local function claim_stream(band)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, me, 'COUNT', asked, 'STREAMS', stream, '>')
   if not reply then return false end
   if reply.err then
-    if not find(reply.err, 'NOGROUP', 1, true) then return error(reply) end
+    if not find(reply.err, 'NOGROUP', 1, true) then
+      sweep() -- a script's writes stand where it fails
+      return error(reply)
+    end
     call('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM') -- the group was lost: always with id 0 (protocol 13)
     return true
   end
@@ -103,7 +142,7 @@ local function claim_stream(band)
     if value == 'q:1:0:' .. entry .. ':' and #fields == 2 and not watched and not done
       and (got == 0 or room >= #fields[2]) then
       local envelope = fields[2]
-      local running = 'r:1:0:' .. entry .. infix .. integer(seq) .. suffix
+      local running = 'r:1:0:' .. entry .. infix .. format('%d', seq) .. suffix
       set[m + 1], set[m + 2] = read[i], running
       m = m + 2
       out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = entry, read[i], running, band, envelope
@@ -124,6 +163,7 @@ local function write_claims()
 end
 local function answer()
   write_claims()
+  sweep()
   if started > 0 then call('HINCRBY', META, 'running', started) end
   out[1] = table.concat(code)
   if paused then out[1] = out[1] .. 'p' end
@@ -142,6 +182,7 @@ if common and #odd == 0 then return answer() end
 
 ---------------------------------------------------------------- everything else: parts/settle.lua, then parts/claim.lua
 write_claims() -- what follows reads the live values again
+sweep()
 --@include events
 --@include record
 --@include entries
