@@ -125,9 +125,10 @@ class PlainClaim:
 
 def plain_claims(reply: list[Any]) -> list[PlainClaim]:
     claims = []
-    for at in range(1, len(reply), 5):
-        entry, task_id, token, band, envelope = reply[at : at + 5]
-        _, attempt, _, _, _, seq, started_ms, _ = token.split(b":", 7)
+    now = reply[1]
+    for seq, at in enumerate(range(2, len(reply), 4)):
+        entry, task_id, band, envelope = reply[at : at + 4]
+        token = b"r:1:0:%b:host-abcdefgh.1.1:%d:%b:" % (entry, seq, now)
         version, _, _, timeout_ms, retention_ms, _ = ENVELOPE.unpack_from(envelope)
         if version != 1:
             raise ValueError("unknown version")
@@ -138,9 +139,9 @@ def plain_claims(reply: list[Any]) -> list[PlainClaim]:
                 task_id.decode(),
                 entry,
                 token,
-                int(attempt),
-                int(seq),
-                int(started_ms),
+                1,
+                seq,
+                int(now),
                 envelope[18:name_end].decode(),
                 band,
                 timeout_ms,
@@ -157,7 +158,7 @@ def plain_success(claim: PlainClaim, result: object) -> list[bytes]:
     record = RECORD.pack(1, 5, claim.attempt, 0, NOW_MS, claim.started_ms, NOW_MS, 0)
     for block in (claim.token, detail, claim.envelope):
         record += struct.pack("<I", len(block)) + block
-    return [claim.id.encode(), claim.token, b"S%d%d" % (claim.band, claim.retention_ms), record]
+    return [claim.id.encode(), claim.token, record]
 
 
 # --- what is compared ---
@@ -182,7 +183,9 @@ def test_new_ids_plain(benchmark: BenchmarkFixture) -> None:
     measured(benchmark, f"{BATCH} ids", lambda: [plain_id(NOW_MS, seed) for seed in seeds], IDS)
 
 
-CHUNK = plain_command([b"X"] + [part for id in IDS for part in (id.encode(), HEAD.encode(PAYLOAD, MAX_BYTES), b"5")])
+CHUNK = plain_command(
+    [b"X", b"1", b"5", b"%d" % BATCH, *(part for id in IDS for part in (id.encode(), HEAD.encode(PAYLOAD, MAX_BYTES)))]
+)
 
 
 def test_enqueue_chunk_core(benchmark: BenchmarkFixture) -> None:
@@ -200,19 +203,18 @@ def test_enqueue_chunk_plain(benchmark: BenchmarkFixture) -> None:
     seeds = [RANDOM[at : at + 10] for at in range(0, len(RANDOM), 10)]
 
     def work() -> bytes:
-        args = [b"X"]
+        args = [b"X", b"1", b"5", b"%d" % BATCH]
         for seed, payload in zip(seeds, PAYLOADS, strict=True):
-            args += [plain_id(NOW_MS, seed).encode(), plain_envelope(payload), b"5"]
+            args += [plain_id(NOW_MS, seed).encode(), plain_envelope(payload)]
         return plain_command(args)
 
     measured(benchmark, f"enqueue chunk of {BATCH}, ids included", work, CHUNK)
 
 
-REPLY: list[Any] = [b"d" * BATCH]
+CONSUMER = "host-abcdefgh.1.1"
+REPLY: list[Any] = [b"d" * BATCH, b"%d" % NOW_MS]
 for number, task_id in enumerate(IDS):
-    entry = b"%d-%d" % (NOW_MS, number)
-    live = b"r:1:0:%b:host-abcdefgh.1.1:%d:%d:" % (entry, number, NOW_MS)
-    REPLY += [entry, task_id.encode(), live, 5, HEAD.encode(PAYLOAD, MAX_BYTES)]
+    REPLY += [b"%d-%d" % (NOW_MS, number), task_id.encode(), 5, HEAD.encode(PAYLOAD, MAX_BYTES)]
 
 
 def read(claims: list[Any]) -> int:
@@ -226,11 +228,11 @@ def read(claims: list[Any]) -> int:
 
 def test_claims_core(benchmark: BenchmarkFixture) -> None:
     expected = read(plain_claims(REPLY))
-    measured(benchmark, f"{BATCH} claims, read", lambda: read(_core.parse_claims(REPLY).claims), expected)
+    measured(benchmark, f"{BATCH} claims, read", lambda: read(_core.parse_claims(REPLY, CONSUMER).claims), expected)
 
 
 def test_claims_plain(benchmark: BenchmarkFixture) -> None:
-    expected = read(_core.parse_claims(REPLY).claims)
+    expected = read(_core.parse_claims(REPLY, CONSUMER).claims)
     measured(benchmark, f"{BATCH} claims, read", lambda: read(plain_claims(REPLY)), expected)
 
 
@@ -238,7 +240,7 @@ RESULT = {"ok": True, "count": 5}
 
 
 def test_settle_core(benchmark: BenchmarkFixture) -> None:
-    claims = _core.parse_claims(REPLY).claims
+    claims = _core.parse_claims(REPLY, CONSUMER).claims
     outcomes = _core.Outcomes("w")
 
     def work() -> bytes:
@@ -253,6 +255,8 @@ def test_settle_core(benchmark: BenchmarkFixture) -> None:
 
 def settle_plain() -> bytes:
     args = [b"c", b"1", b"1", b"1", b"1", b"0", b"%d" % BATCH, b"0", b"0"]
+    claim = PLAIN_CLAIMS[0]
+    args += [b"1", b"S%d%d" % (claim.band, claim.retention_ms), b"%d" % BATCH]
     for claim in PLAIN_CLAIMS:
         args += plain_success(claim, RESULT)
     return plain_command(args)

@@ -44,6 +44,24 @@ pub fn parse_live(value: &[u8]) -> Option<LiveValue> {
     })
 }
 
+/// The live value of a first attempt without options, as `turn.lua` writes it and leaves it out of its reply.
+#[must_use]
+pub fn plain_claim(entry: &[u8], consumer: &[u8], seq: u64, started_ms: &[u8]) -> Vec<u8> {
+    let mut number = itoa::Buffer::new();
+    [
+        b"r:1:0:",
+        entry,
+        b":",
+        consumer,
+        b":",
+        number.format(seq).as_bytes(),
+        b":",
+        started_ms,
+        b":",
+    ]
+    .concat()
+}
+
 /// The fields of a tail that start with `letter`, without the letter.
 fn fields(tail: &[u8], letter: u8) -> impl Iterator<Item = &[u8]> {
     tail.split(|byte| *byte == b';')
@@ -76,7 +94,7 @@ pub fn deadline_ms(tail: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{LiveValue, deadline_ms, has_history, is_cancel_requested, is_solo, parse_live};
+    use super::{LiveValue, deadline_ms, has_history, is_cancel_requested, is_solo, parse_live, plain_claim};
 
     #[test]
     fn a_live_value_is_read() {
@@ -90,6 +108,20 @@ mod tests {
         };
         assert_eq!(parse_live(value), Some(live));
         assert_eq!(&value[34..], b"d99;h;c");
+    }
+
+    #[test]
+    fn a_plain_claim_reads_as_a_first_attempt() {
+        let value = plain_claim(b"1700-3", b"host-abc.1.4", 77, b"1701");
+        assert_eq!(value, b"r:1:0:1700-3:host-abc.1.4:77:1701:");
+        let live = LiveValue {
+            attempt: 1,
+            released: 0,
+            seq: 77,
+            started_ms: 1701,
+            tail_start: value.len(),
+        };
+        assert_eq!(parse_live(&value), Some(live));
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Outcomes in wire form, as the turn script takes them.
 
-use crate::resp::{put_array, put_bulk, put_integer};
+use crate::resp::{put_array, put_bulk, put_bulk_length, put_integer};
+use std::collections::VecDeque;
 
 /// Outcomes of one child that no turn has taken yet, oldest first.
 #[derive(Debug, Default)]
 pub struct OutcomeBuffer {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Heads, each with how many outcomes in a row it stands for: most batches have one.
+    heads: VecDeque<(Vec<u8>, usize)>,
 }
 
 /// Arguments of a turn, besides the outcomes.
@@ -69,18 +72,20 @@ impl OutcomeBuffer {
         write_record: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let start = self.bytes.len();
-        self.bytes
-            .reserve(id.len() + token.len() + head.len() + record_length + 48);
+        self.bytes.reserve(id.len() + token.len() + record_length + 36);
         put_bulk(&mut self.bytes, id);
         put_bulk(&mut self.bytes, token);
-        put_bulk(&mut self.bytes, head);
-        crate::resp::put_bulk_length(&mut self.bytes, record_length);
+        put_bulk_length(&mut self.bytes, record_length);
         if let Err(error) = write_record(&mut self.bytes) {
             self.bytes.truncate(start);
             return Err(error);
         }
         self.bytes.extend_from_slice(b"\r\n");
         self.ends.push(self.bytes.len());
+        match self.heads.back_mut() {
+            Some((last, count)) if last == head => *count += 1,
+            _ => self.heads.push_back((head.to_vec(), 1)),
+        }
         Ok(())
     }
 
@@ -89,19 +94,33 @@ impl OutcomeBuffer {
         if count >= self.ends.len() {
             self.bytes.clear();
             self.ends.clear();
+            self.heads.clear();
         } else if count > 0 {
             let start = self.ends[count - 1];
             self.bytes.drain(..start);
             self.ends.drain(..count);
             self.ends.iter_mut().for_each(|end| *end -= start);
+            self.forget_heads(count);
         }
     }
 
-    /// The whole command: prefix, fixed arguments, counts, outcomes, adopts, held entries.
+    fn forget_heads(&mut self, mut count: usize) {
+        while let Some((_, stands_for)) = self.heads.front_mut() {
+            if *stands_for > count {
+                *stands_for -= count;
+                return;
+            }
+            count -= *stands_for;
+            self.heads.pop_front();
+        }
+    }
+
+    /// The whole command: prefix, fixed arguments, counts, heads, outcomes, adopts, held entries.
     #[must_use]
     pub fn pack(&self, turn: &Turn<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(turn.prefix.len() + self.bytes.len() + 256 + 64 * turn.held.len());
-        let count = turn.prefix_count + 9 + 4 * self.len() + 3 * turn.adopts.len() + turn.held.len();
+        let count =
+            turn.prefix_count + 10 + 2 * self.heads.len() + 3 * self.len() + 3 * turn.adopts.len() + turn.held.len();
         put_array(&mut out, count);
         out.extend_from_slice(turn.prefix);
         put_bulk(&mut out, turn.consumer);
@@ -114,8 +133,12 @@ impl OutcomeBuffer {
         ] {
             put_integer(&mut out, number);
         }
-        for number in [self.len(), turn.adopts.len(), turn.held.len()] {
+        for number in [self.len(), turn.adopts.len(), turn.held.len(), self.heads.len()] {
             put_integer(&mut out, number);
+        }
+        for (head, stands_for) in &self.heads {
+            put_bulk(&mut out, head);
+            put_integer(&mut out, *stands_for);
         }
         out.extend_from_slice(&self.bytes);
         for (band, entry, id) in &turn.adopts {
@@ -169,8 +192,9 @@ mod tests {
         let mut expected = OutcomeBuffer::default();
         assert_eq!(push(&mut expected, b"c"), Ok(()));
         assert_eq!((&buffer.bytes, &buffer.ends), (&expected.bytes, &expected.ends));
+        assert_eq!(buffer.heads, expected.heads);
         buffer.forget(9);
-        assert!(buffer.is_empty() && buffer.byte_size() == 0);
+        assert!(buffer.is_empty() && buffer.byte_size() == 0 && buffer.heads.is_empty());
     }
 
     #[test]
@@ -190,7 +214,7 @@ mod tests {
             held: vec![b"2-0"],
         });
         let text = String::from_utf8_lossy(&packed);
-        assert!(text.starts_with("*18\r\n$1\r\nX\r\n$5\r\nw.0.1\r\n"));
-        assert_eq!(text.matches('$').count(), 18);
+        assert!(text.starts_with("*20\r\n$1\r\nX\r\n$5\r\nw.0.1\r\n"));
+        assert_eq!(text.matches('$').count(), 20);
     }
 }

@@ -213,7 +213,11 @@ class Chunk:
         """`add_payload` for each pair; a refused payload is left out and reported by its index."""
 
     def pack(self, prefix: bytes, prefix_count: int) -> bytes:
-        """The whole command: the `prefix_count` arguments of `prefix`, then id, envelope, place of each task."""
+        """The whole command: the `prefix_count` arguments of `prefix`, the number of places, each place with how many
+        tasks in a row it stands for, then id and envelope of each task."""
+
+    def pack_one(self, prefix: bytes, prefix_count: int) -> bytes:
+        """For the short script: `prefix`, then id, envelope and place of the only task; CoreError if it has others."""
 
 # --- claims ------------------------------------------------------------------------------------------------------
 
@@ -291,8 +295,10 @@ class TurnReply:
     def late(self) -> bool:
         """The script had seen a newer send of this consumer and did nothing."""
 
-def parse_claims(reply: list[object]) -> TurnReply:
-    """Reply of the turn script: [codes, then entry, id, live value, band, envelope of each claim] or [b"late"].
+def parse_claims(reply: list[object], consumer: str = "", first_seq: int = 0) -> TurnReply:
+    """Reply of the turn script: [codes, ms now, then entry, id, live value, band, envelope of each claim] or [b"late"].
+
+    A plain first attempt comes without its live value: `consumer` and `first_seq` of the turn and the time make it.
 
     A damaged envelope or live value sets `error` of its claim only; CoreError if the list itself has another shape.
     """

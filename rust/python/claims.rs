@@ -3,7 +3,7 @@
 //! A claim keeps the bytes objects of the reply and cuts out payload, extras and tail only when asked.
 
 use super::{bytes_item, lossless_text};
-use crate::claim::{deadline_ms, has_history, is_cancel_requested, is_solo, parse_live};
+use crate::claim::{deadline_ms, has_history, is_cancel_requested, is_solo, parse_live, plain_claim};
 use crate::envelope;
 use crate::error::CoreError as Refused;
 use crate::wire::parse_u64;
@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use std::ops::Range;
 
-/// Items of the reply for each claim: entry, id, live value, band, envelope.
-const ITEMS: usize = 5;
+/// Items of the reply before the claims: codes and the server's time.
+const FRONT: usize = 2;
 
 #[pyclass(frozen, module = "dtq._core")]
 pub struct Claim {
@@ -151,19 +151,78 @@ impl<'py> Shared<'py> {
     }
 }
 
-/// Builds one claim from its five items, the first of which stands at `at`.
-fn claim<'py>(items: [&Bound<'py, PyAny>; ITEMS], at: usize, shared: &mut Shared<'py>) -> PyResult<Claim> {
-    let [entry, id, token, band, envelope] = items;
-    let py = entry.py();
-    let bytes = |item, offset| bytes_item(item, "reply", at + offset);
-    let entry = bytes(entry, 0)?;
-    let (id, token, envelope) = (bytes(id, 1)?, bytes(token, 2)?, bytes(envelope, 4)?);
-    let band = band_number(band)
-        .ok_or_else(|| Refused::invalid(format!("reply[{}]", at + 3), "must be a band, 0 to 9, as int or bytes"))?;
+/// One claim's items as they came: entry, id, token, band, envelope; the token of a plain claim is made here.
+struct Items<'py> {
+    entry: Bound<'py, PyBytes>,
+    id: Bound<'py, PyBytes>,
+    token: Bound<'py, PyBytes>,
+    band: u8,
+    envelope: Bound<'py, PyBytes>,
+}
+
+/// What the live values of plain claims have in common.
+struct Plain<'a> {
+    consumer: &'a [u8],
+    now_ms: Bound<'a, PyBytes>,
+}
+
+/// Reads the items of the claim that begins at `at` and moves `at` behind them.
+fn take_items<'py>(reply: &Bound<'py, PyList>, at: &mut usize, plain: &Plain<'_>, seq: u64) -> PyResult<Items<'py>> {
+    let start = *at;
+    let item = |offset: usize| -> PyResult<Bound<'py, PyAny>> {
+        reply.get_item(start + offset).map_err(|_| {
+            let problem = format!("has {} items; the claim at {start} is not complete", reply.len());
+            Refused::invalid("reply", problem).into()
+        })
+    };
+    let bytes = |offset: usize| -> PyResult<Bound<'py, PyBytes>> {
+        Ok(bytes_item(&item(offset)?, "reply", start + offset)?.clone())
+    };
+    let (entry, id) = (bytes(0)?, bytes(1)?);
+    let third = item(2)?;
+    let is_plain = !third.is_instance_of::<PyBytes>();
+    let (band_at, token) = if is_plain {
+        (
+            2,
+            plain_claim(entry.as_bytes(), plain.consumer, seq, plain.now_ms.as_bytes()),
+        )
+    } else {
+        (3, Vec::new())
+    };
+    let band = band_number(&item(band_at)?).ok_or_else(|| {
+        Refused::invalid(
+            format!("reply[{}]", start + band_at),
+            "must be a band, 0 to 9, as int or bytes",
+        )
+    })?;
+    *at = start + band_at + 2;
+    Ok(Items {
+        token: if is_plain {
+            PyBytes::new(reply.py(), &token)
+        } else {
+            bytes(2)?
+        },
+        envelope: bytes(band_at + 1)?,
+        entry,
+        id,
+        band,
+    })
+}
+
+/// Builds one claim from its items.
+fn claim<'py>(items: Items<'py>, shared: &mut Shared<'py>) -> PyResult<Claim> {
+    let py = items.entry.py();
+    let Items {
+        entry,
+        id,
+        token,
+        band,
+        envelope,
+    } = items;
     let mut claim = Claim {
         id: lossless_text(py, id.as_bytes())?.unbind(),
-        id_bytes: id.clone().unbind(),
-        entry: entry.clone().unbind(),
+        id_bytes: id.unbind(),
+        entry: entry.unbind(),
         token: token.clone().unbind(),
         envelope: envelope.clone().unbind(),
         band,
@@ -215,36 +274,34 @@ fn band_number(band: &Bound<'_, PyAny>) -> Option<u8> {
 }
 
 #[pyfunction]
-fn parse_claims(reply: &Bound<'_, PyList>) -> PyResult<TurnReply> {
+#[pyo3(signature = (reply, consumer = "", first_seq = 0))]
+fn parse_claims(reply: &Bound<'_, PyList>, consumer: &str, first_seq: u64) -> PyResult<TurnReply> {
     let py = reply.py();
-    let mut items = reply.iter();
-    let count = items.len();
-    let Some(first) = items.next() else {
+    let count = reply.len();
+    if count == 0 {
         return Err(Refused::invalid("reply", "is empty; the codes of the outcomes are missing").into());
-    };
-    let codes = bytes_item(&first, "reply", 0)?;
-    let late = count == 1 && codes.as_bytes() == b"late";
-    if (count - 1) % ITEMS != 0 {
-        let problem = format!("has {count} items, not 1 + {ITEMS} for each claim");
-        return Err(Refused::invalid("reply", problem).into());
     }
-    let mut shared = Shared::new(py);
-    let mut claims = Vec::with_capacity(count / ITEMS);
-    let mut at = 1;
-    while let (Some(entry), Some(id), Some(token), Some(band), Some(envelope)) =
-        (items.next(), items.next(), items.next(), items.next(), items.next())
-    {
-        claims.push(Bound::new(
-            py,
-            claim([&entry, &id, &token, &band, &envelope], at, &mut shared)?,
-        )?);
-        at += ITEMS;
+    let codes = bytes_item(&reply.get_item(0)?, "reply", 0)?.clone();
+    let late = count == 1 && codes.as_bytes() == b"late";
+    let mut claims = Vec::new();
+    if count > FRONT {
+        let now_ms = bytes_item(&reply.get_item(1)?, "reply", 1)?.clone();
+        let consumer = consumer.as_bytes();
+        let plain = Plain { consumer, now_ms };
+        let mut shared = Shared::new(py);
+        let (mut at, mut seq) = (FRONT, first_seq);
+        claims.reserve((count - FRONT) / 4);
+        while at < count {
+            let items = take_items(reply, &mut at, &plain, seq)?;
+            claims.push(Bound::new(py, claim(items, &mut shared)?)?);
+            seq += 1;
+        }
     }
     Ok(TurnReply {
         codes: if late {
             PyBytes::new(py, b"").unbind()
         } else {
-            codes.clone().unbind()
+            codes.unbind()
         },
         claims: PyList::new(py, claims)?.unbind(),
         late,

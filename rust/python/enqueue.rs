@@ -5,7 +5,7 @@ use super::{EMPTY, text};
 use crate::envelope::{self, Head};
 use crate::error::CoreError as Refused;
 use crate::ids;
-use crate::resp::{put_array, put_bulk};
+use crate::resp::{put_array, put_bulk, put_integer};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 
@@ -126,16 +126,26 @@ fn parse_envelope(py: Python<'_>, envelope: &[u8]) -> PyResult<Envelope> {
 pub struct Chunk {
     bytes: Vec<u8>,
     ids: Vec<Py<PyString>>,
+    /// Places, each with how many tasks in a row it stands for: most chunks have one.
+    places: Vec<(Vec<u8>, usize)>,
+    /// Bytes of the places and their counts, about.
+    places_size: usize,
     /// Where an envelope is made before its length is known.
     scratch: Vec<u8>,
 }
 
 impl Chunk {
     fn push(&mut self, id: &Bound<'_, PyString>, id_text: &str, envelope: &[u8], place: &[u8]) {
-        self.bytes.reserve(id_text.len() + envelope.len() + place.len() + 40);
+        self.bytes.reserve(id_text.len() + envelope.len() + 32);
         put_bulk(&mut self.bytes, id_text.as_bytes());
         put_bulk(&mut self.bytes, envelope);
-        put_bulk(&mut self.bytes, place);
+        match self.places.last_mut() {
+            Some((last, count)) if last == place => *count += 1,
+            _ => {
+                self.places.push((place.to_vec(), 1));
+                self.places_size += place.len() + 20;
+            }
+        }
         self.ids.push(id.clone().unbind());
     }
 
@@ -171,7 +181,7 @@ impl Chunk {
 
     #[getter]
     fn byte_size(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.places_size
     }
 
     #[getter]
@@ -224,11 +234,29 @@ impl Chunk {
     }
 
     fn pack<'py>(&self, py: Python<'py>, prefix: &[u8], prefix_count: usize) -> Bound<'py, PyBytes> {
-        let mut out = Vec::with_capacity(prefix.len() + self.bytes.len() + 16);
-        put_array(&mut out, prefix_count + 3 * self.ids.len());
+        let mut out = Vec::with_capacity(prefix.len() + self.byte_size() + 32);
+        put_array(&mut out, prefix_count + 1 + 2 * (self.places.len() + self.ids.len()));
         out.extend_from_slice(prefix);
+        put_integer(&mut out, self.places.len());
+        for (place, count) in &self.places {
+            put_bulk(&mut out, place);
+            put_integer(&mut out, *count);
+        }
         out.extend_from_slice(&self.bytes);
         PyBytes::new(py, &out)
+    }
+
+    fn pack_one<'py>(&self, py: Python<'py>, prefix: &[u8], prefix_count: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let ([_], [(place, _)]) = (self.ids.as_slice(), self.places.as_slice()) else {
+            let problem = format!("has {} tasks; pack_one takes one", self.ids.len());
+            return Err(Refused::invalid("chunk", problem).into());
+        };
+        let mut out = Vec::with_capacity(prefix.len() + self.bytes.len() + place.len() + 32);
+        put_array(&mut out, prefix_count + 3);
+        out.extend_from_slice(prefix);
+        out.extend_from_slice(&self.bytes);
+        put_bulk(&mut out, place);
+        Ok(PyBytes::new(py, &out))
     }
 }
 

@@ -65,7 +65,7 @@ class Story:
             # the id of the task in question with a token that was never its own
             from dtq._core import parse_claims
 
-            reply = [b"", claim.entry, self.id.encode(), claim.token, claim.band, claim.envelope]
+            reply = [b"", b"1", claim.entry, self.id.encode(), claim.token, claim.band, claim.envelope]
             forged = parse_claims(reply).claims[0]
             self.child.settle(forged, letter)
             other.settle(claim, "S")

@@ -44,6 +44,7 @@ class LateTurn:
     send: int
     command: bytes
     outcomes: list[Ended]
+    first_seq: int = 0  # number of its first claim
     waits: bool = False  # stands behind a blocking read
 
 
@@ -115,7 +116,7 @@ class SimulatedChild:
         command = outcomes_of(self.worker.id, self.ended).pack_turn(
             front.prefix, front.count, self.consumer, self.send, self.next_seq, want, 1 << 20, recover, adopts, held
         )
-        return LateTurn(self.consumer, self.send, command, list(self.ended))
+        return LateTurn(self.consumer, self.send, command, list(self.ended), self.next_seq)
 
     def pack_adoption(self, broker: Broker) -> LateTurn:
         """What is sent behind a blocking read."""

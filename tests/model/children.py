@@ -166,7 +166,7 @@ class ChildrenAndProducers(RuleBasedStateMachine):
         expected = self.model.settled(turn.outcomes, before)
         is_late = before.sends.get(turn.consumer, 0) >= turn.send
         raw = self.broker.transport.call(turn.command, self.broker.front("turn", QUEUE).script)
-        reply = parse_claims(raw)
+        reply = parse_claims(raw, turn.consumer, turn.first_seq)
         assert reply.late == is_late
         if is_late:
             self._look("nothing")

@@ -21,7 +21,7 @@ def claim(payload: dict[str, object], attempt: int = 1, released: int = 0, **hea
     options: dict[str, Any] = {"band": 5, "max_attempts": 3, "timeout_ms": 1000, "retention_ms": 0, **head}
     envelope = EnvelopeHead("t", **options).encode(payload, 100_000)
     live = f"r:{attempt}:{released}:1-1:w.0.1:7:1000:".encode()
-    return parse_claims([b"", b"1-1", b"id", live, 5, envelope]).claims[0]
+    return parse_claims([b"", b"1", b"1-1", b"id", live, 5, envelope]).claims[0]
 
 
 def run(

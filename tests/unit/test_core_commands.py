@@ -38,22 +38,33 @@ def test_other_arguments_are_refused(wrong: Any) -> None:
     assert caught.value.field == "args[1]"
 
 
-def test_a_chunk_packs_id_envelope_and_place_of_each_task() -> None:
+def test_a_chunk_packs_its_places_then_id_and_envelope_of_each_task() -> None:
     chunk = _core.Chunk()
     assert (len(chunk), chunk.byte_size, chunk.ids) == (0, 0, [])
     chunk.add("one", b"envelope", b"5")
     chunk.add_payload("two", HEAD, {"a": 1}, 100, b"5b7;")
-    assert chunk.extend(["three"], HEAD, [{"b": 2}], 100, b"0") == []
-    assert (len(chunk), chunk.ids) == (3, ["one", "two", "three"])
+    assert chunk.extend(["three", "four"], HEAD, [{"b": 2}, {}], 100, b"0") == []
+    assert (len(chunk), chunk.ids) == (4, ["one", "two", "three", "four"])
     prefix = _core.pack_args(["EVALSHA", "sha", 1, "key"])
     packed = chunk.pack(prefix, 4)
-    assert len(packed) == len(b"*13\r\n") + len(prefix) + chunk.byte_size
+    assert len(prefix) + chunk.byte_size <= len(packed) + 20
     assert parse(packed) == [
         *(b"EVALSHA", b"sha", b"1", b"key"),
-        *(b"one", b"envelope", b"5"),
-        *(b"two", HEAD.encode({"a": 1}, 100), b"5b7;"),
-        *(b"three", HEAD.encode({"b": 2}, 100), b"0"),
+        *(b"3", b"5", b"1", b"5b7;", b"1", b"0", b"2"),
+        *(b"one", b"envelope"),
+        *(b"two", HEAD.encode({"a": 1}, 100)),
+        *(b"three", HEAD.encode({"b": 2}, 100)),
+        *(b"four", HEAD.encode({}, 100)),
     ]
+
+
+def test_the_only_task_of_a_chunk_packs_for_the_short_script() -> None:
+    chunk = _core.Chunk()
+    chunk.add("one", b"envelope", b"5")
+    assert parse(chunk.pack_one(_core.pack_args([b"X"]), 1)) == [b"X", b"one", b"envelope", b"5"]
+    chunk.add("two", b"envelope", b"5")
+    with pytest.raises(_core.CoreError, match=r"^chunk: has 2 tasks"):
+        chunk.pack_one(b"", 0)
 
 
 @given(st.lists(st.one_of(st.dictionaries(st.text(), st.integers() | st.floats() | st.text()), st.integers())))
@@ -63,7 +74,7 @@ def test_bad_payloads_are_left_out_and_reported(payloads: list[Any]) -> None:
     refused = dict(chunk.extend(ids, HEAD, payloads, 60, b"5"))
     accepted = [index for index in range(len(payloads)) if index not in refused]
     assert chunk.ids == [ids[index] for index in accepted]
-    envelopes = parse(chunk.pack(b"", 0))[1::3] if accepted else []
+    envelopes = parse(chunk.pack(b"", 0))[4::2] if accepted else []
     assert [orjson.loads(_core.parse_envelope(envelope).payload) for envelope in envelopes] == [
         payloads[index] for index in accepted
     ]

@@ -80,7 +80,7 @@ class Producing(Calls):
                 pack_args(["EVALSHA", one.sha, 4, keys.live(queue), keys.meta(queue), streams, keys.task(queue, "")]),
                 7,
             )
-        return one, chunk.pack(*front)
+        return one, chunk.pack_one(*front)
 
     def _takes_short_way(self, chunk: Chunk, repeat: bool) -> bool:
         """Whether the script for one task may be tried: it knows neither depth caps nor repeats."""

@@ -68,7 +68,7 @@ class Working(Calls):
             list(adopts),
             [b"%d" % seq for seq in held],
         )
-        return parse_claims(self.transport.call(command, call.script, timeout_s))
+        return parse_claims(self.transport.call(command, call.script, timeout_s), consumer, first_seq)
 
     def adoption(self, queue: str, *, consumer: str, send: int, seq: int) -> bytes:
         """The command that a reader sends behind its blocking read, to adopt what the read gets.

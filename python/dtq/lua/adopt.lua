@@ -2,7 +2,7 @@
 -- what a waiting task waits for. Both are sent at once, so that the child starts the task after one round trip.
 -- KEYS  1 live hash  2 meta hash  3 sends  4 prefix of the streams
 -- ARGV  1 consumer  2 send number  3 claim number
--- Returns  {'', entry, id, live value, band, envelope}, or {''} when nothing was done: a stale copy, nothing read, or
+-- Returns  {'', now in ms, entry, id, live value, band, envelope}, or {''} when nothing was done: a stale copy, nothing read, or
 --          anything but one plain first attempt; then the child's next turn recovers
 -- The mark `w` in the live value says that the child may have been gone for long when this ran: a death charges such a
 -- claim only after it was claimed alone by a turn (protocol 19).
@@ -27,8 +27,9 @@ if not found or not found[2] or #found[2] ~= 2 then return {''} end
 local entry, id = found[1], found[2][1]
 if call('HGET', KEYS[1], id) ~= 'q:1:0:' .. entry .. ':' then return {''} end
 local clock = call('TIME')
-local value = 'r:1:0:' .. entry .. ':' .. me .. ':' .. ARGV[3] .. ':' .. clock[1] .. string.format('%03d', math.floor(clock[2] / 1000)) .. ':w;'
+local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
+local value = 'r:1:0:' .. entry .. ':' .. me .. ':' .. ARGV[3] .. ':' .. now .. ':w;'
 call('HSET', KEYS[1], id, value)
 call('HSET', KEYS[3], me, send)
 call('HINCRBY', KEYS[2], 'running', 1)
-return {'', entry, id, value, tonumber(band), found[2][2]}
+return {'', now, entry, id, value, tonumber(band), found[2][2]}

@@ -1,19 +1,21 @@
 -- Accept a chunk of tasks of one queue: the only birthplace of a task (spec §1, §3).
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  5 depth cap (0 off)  6 cap of scheduled tasks (0 off)  7 repeat: 1 when this chunk may have been applied before
---       then per task: id, envelope, place. place = band digit, then options, each ending ';':
+--       8 places; then per place: itself, and how many tasks in a row it stands for;  then per task: id, envelope
+--       place = band digit, then options, each ending ';':
 --       t<ttl ms> d<deadline ms> w<delay ms> a<run at ms> u<fingerprint>,<ttl ms> i<key>,<fingerprint>,<ttl ms> b<batch> g (id given by the user)
 -- Returns  {codes, detail...}: one code a task, a detail for each of u, i, d in order.
 --       a accepted  e id taken  f queue full  p schedule full  u unique conflict (holder)  i idempotency in progress (holder)
 --       r idempotency key reused  d duplicate of an ended task (holder and status)
 --@include prelude
 local depth_cap, scheduled_cap, again = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
-local FIRST = 8
-local n = (#ARGV - FIRST + 1) / 3
+local PLACES = 9
+local TASKS = PLACES + 2 * tonumber(ARGV[8])
+local n = (#ARGV - TASKS + 1) / 2
 local ids = {}
 local records = {}
 for i = 1, n do
-  ids[i] = ARGV[FIRST + 3 * (i - 1)]
+  ids[i] = ARGV[TASKS + 2 * (i - 1)]
   records[i] = RECORD .. ids[i]
 end
 -- A late copy of a chunk may arrive when its tasks have ended: then their records stand (protocol 11).
@@ -22,31 +24,41 @@ local have = call('HMGET', LIVE, unpack(ids))
 local facts = call('HMGET', META, 'listeners', 'bands')
 local listened, bands = is_future(facts[1]), facts[2] or ''
 local room = depth_cap > 0 and depth_cap - call('HLEN', LIVE) or math.huge
-local codes, details, set, m, accepted, odd = {}, {}, {}, 0, 0, {}
+local codes, details, set, m, odd, places = {}, {}, {}, 0, {}, {}
 
 -- The common path: a new id, no options. (Closures below are only made when they are needed, as in turn.lua.)
-for i = 1, n do
-  local at = FIRST + 3 * (i - 1)
-  local band = ARGV[at + 2]
-  if #band > 1 or facts[1] or have[i] or again or recorded then
-    odd[#odd + 1] = i
-  elseif room <= 0 then
-    codes[i] = 'f'
-  else
-    if not find(bands, band, 1, true) then
-      bands = bands .. band
-      call('HSET', META, 'bands', bands)
+local i = 0
+for p = PLACES, TASKS - 1, 2 do
+  local place, stream = ARGV[p], nil
+  local plain = #place == 1 and not (facts[1] or again or recorded)
+  for _ = 1, tonumber(ARGV[p + 1]) do
+    i = i + 1
+    local id = ids[i]
+    if not plain or have[i] then
+      odd[#odd + 1] = i
+      places[i] = place
+    elseif room <= 0 then
+      codes[i] = 'f'
+    else
+      if not stream then
+        stream = KEYS[STREAMS + place]
+        if not find(bands, place, 1, true) then
+          bands = bands .. place
+          call('HSET', META, 'bands', bands)
+        end
+      end
+      local entry = call('XADD', stream, '*', id, ARGV[TASKS + 2 * i - 1])
+      set[m + 1], set[m + 2] = id, 'q:1:0:' .. entry .. ':'
+      m = m + 2
+      room = room - 1
+      codes[i] = 'a'
     end
-    local entry = call('XADD', KEYS[STREAMS + band], '*', ids[i], ARGV[at + 1])
-    set[m + 1], set[m + 2] = ids[i], 'q:1:0:' .. entry .. ':'
-    m = m + 2
-    room = room - 1
-    accepted = accepted + 1
-    codes[i] = 'a'
   end
 end
-if m > 0 then call('HSET', LIVE, unpack(set)) end
-if accepted > 0 then call('HINCRBY', META, 'submitted', accepted) end
+if m > 0 then
+  call('HSET', LIVE, unpack(set))
+  call('HINCRBY', META, 'submitted', m / 2)
+end
 if #odd == 0 then return {table.concat(codes)} end
 
 ---------------------------------------------------------------- everything else
@@ -150,8 +162,7 @@ local function accept(id, envelope, place, live)
 end
 
 for _, i in ipairs(odd) do
-  local at = FIRST + 3 * (i - 1)
-  local code, detail = accept(ids[i], ARGV[at + 1], ARGV[at + 2], have[i])
+  local code, detail = accept(ids[i], ARGV[TASKS + 2 * i - 1], places[i], have[i])
   codes[i] = code
   if detail then details[#details + 1] = detail end
 end

@@ -1,10 +1,12 @@
 -- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-19).
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1)  11 outcomes  12 adopted entries  13 held claims
---       then per outcome: id, live value as claimed, head (letter, band digit, amount), record
+--       14 heads; then per head: letter, band digit and amount in one, and how many outcomes in a row it stands for
+--       then per outcome: id, live value as claimed, record
 --       then per adopted entry: band, entry, id;  then the claim numbers the child still holds
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
--- Returns  {'late'} for a stale copy, else {codes, then per claim: entry, id, live value, band, envelope}
+-- Returns  {'late'} for a stale copy, else {codes, now in ms, then per claim: entry, id, live value, band, envelope}
+--       a plain first attempt comes without its live value: the child knows what it is (rust/claim.rs)
 --       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  g gone;
 --       then a p when the queue is paused
 --@include prelude
@@ -13,8 +15,9 @@ local room = tonumber(ARGV[9]) -- bytes this turn may still carry after its firs
 local outcomes, adopted, held = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local TRIM_FROM = 8 -- entries
 local byte, COLON, SUCCEEDED, DASH = string.byte, 58, 83, 45
-local OUTCOMES = 14
-local ADOPTED = OUTCOMES + 4 * outcomes
+local HEADS = 15
+local OUTCOMES = HEADS + 2 * tonumber(ARGV[14])
+local ADOPTED = OUTCOMES + 3 * outcomes
 local HELD = ADOPTED + 3 * adopted
 
 local last = call('HGET', SENDS, me)
@@ -28,60 +31,57 @@ local watched = listened or paused_types -- every claim is looked at: for its ev
 -- The script is in two halves, and the functions of the second one are only made when it is reached: making closures
 -- costs a call as much as all its commands (measured: 20 of 35 us). The first half does what nearly every turn is.
 ---------------------------------------------------------------- the common path: settle plain successes
-local ids, states, code, plain, other = {}, {}, {}, {}, {}
+local ids, heads, states, code, other = {}, {}, {}, {}, {}
 local ended = {} -- band -> entries acknowledged and not yet deleted
 if outcomes > 0 then
-  for i = 1, outcomes do ids[i] = ARGV[OUTCOMES + 4 * (i - 1)] end
+  for i = 1, outcomes do ids[i] = ARGV[OUTCOMES + 3 * (i - 1)] end
   states = call('HMGET', LIVE, unpack(ids))
-  for i = 1, outcomes do
-    local at = OUTCOMES + 4 * (i - 1)
+end
+call('HSET', SENDS, me, send)
+local gone, kept, i, g, k = {}, {}, 0, 0, 0
+for h = HEADS, OUTCOMES - 1, 2 do
+  local head = ARGV[h]
+  local success, band, retention = byte(head) == SUCCEEDED and not listened, sub(head, 2, 2), sub(head, 3)
+  local list = ended[band] or {}
+  ended[band] = list
+  for _ = 1, tonumber(ARGV[h + 1]) do
+    i = i + 1
+    local at = OUTCOMES + 3 * (i - 1)
     local token = ARGV[at + 1]
     -- plain: a success whose live value is still the very one claimed, with an empty tail or the mark of adopt.lua
-    if states[i] == token and not listened and (byte(token, -1) == COLON or sub(token, -3) == ':w;')
-      and byte(ARGV[at + 2]) == SUCCEEDED then
-      plain[#plain + 1] = i
+    if success and states[i] == token and (byte(token, -1) == COLON or sub(token, -3) == ':w;') then
+      local id = ids[i]
+      local colon = find(token, ':', 7, true) -- behind `r:1:0:<entry>`; where it stands nearer, other numbers come first
+      list[#list + 1] = colon > 12 and sub(token, 7, colon - 1) or match(token, '^r:%d+:%d+:([^:]+)')
+      if retention == '-1' then
+        call('SET', RECORD .. id, ARGV[at + 2])
+      elseif retention ~= '0' then
+        call('SET', RECORD .. id, ARGV[at + 2], 'PX', retention)
+      end
+      g = g + 1
+      gone[g] = id
+      if retention ~= '0' then
+        k = k + 1
+        kept[k] = id
+      end
       code[i] = 'd'
     else
+      heads[i] = head
       other[#other + 1] = i
     end
   end
 end
-call('HSET', SENDS, me, send)
-if #plain > 0 then
-  local gone, kept, kinds = {}, {}, {}
-  for k = 1, #plain do
-    local i = plain[k]
-    local at = OUTCOMES + 4 * (i - 1)
-    local id, token, head = ids[i], ARGV[at + 1], ARGV[at + 2]
-    local kind = kinds[head] -- most tasks of a batch end alike: each head is taken apart once
-    if not kind then
-      local band = sub(head, 2, 2)
-      ended[band] = ended[band] or {}
-      kind = {list = ended[band], retention = sub(head, 3)}
-      kinds[head] = kind
-    end
-    gone[k] = id
-    local colon = find(token, ':', 7, true) -- behind `r:1:0:<entry>`; where it stands nearer, other numbers come first
-    local list = kind.list
-    list[#list + 1] = colon > 12 and sub(token, 7, colon - 1) or match(token, '^r:%d+:%d+:([^:]+)')
-    local retention = kind.retention
-    if retention ~= '0' then
-      if retention == '-1' then
-        call('SET', RECORD .. id, ARGV[at + 3])
-      else
-        call('SET', RECORD .. id, ARGV[at + 3], 'PX', retention)
-      end
-      kept[#kept + 1] = id
-    end
-  end
+if g > 0 then
   call('HDEL', LIVE, unpack(gone))
-  if #kept > 0 then
+  if k > 0 then
     call('LPUSH', RECENT.succeeded, unpack(kept))
     call('LTRIM', RECENT.succeeded, 0, RECENT_MAX - 1)
   end
-  for band, list in pairs(ended) do call('XACK', KEYS[STREAMS + band], GROUP, unpack(list)) end
-  call('HINCRBY', META, 'succeeded', #plain)
-  call('HINCRBY', META, 'running', -#plain)
+  for band, list in pairs(ended) do
+    if #list > 0 then call('XACK', KEYS[STREAMS + band], GROUP, unpack(list)) end
+  end
+  call('HINCRBY', META, 'succeeded', g)
+  call('HINCRBY', META, 'running', -g)
 end
 
 -- Deletes what was acknowledged above. Below the oldest pending entry everything was delivered and acknowledged: one trim
@@ -116,7 +116,7 @@ local function sweep()
 end
 
 ---------------------------------------------------------------- the common path: claim plain entries
-local out, o, set, m, got, started, done = {''}, 1, {}, 0, 0, 0, false
+local out, o, set, m, got, started, done = {'', integer(now)}, 2, {}, 0, 0, 0, false
 local format, infix, suffix = string.format, ':' .. me .. ':', ':' .. integer(now) .. ':'
 local odd = {} -- what is not a first attempt without options: {band, entry, fields, live value}
 -- Claims from one band's stream; answers whether to ask it again.
@@ -145,8 +145,8 @@ local function claim_stream(band)
       local running = 'r:1:0:' .. entry .. infix .. format('%d', seq) .. suffix
       set[m + 1], set[m + 2] = read[i], running
       m = m + 2
-      out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = entry, read[i], running, band, envelope
-      o = o + 5
+      out[o + 1], out[o + 2], out[o + 3], out[o + 4] = entry, read[i], band, envelope
+      o = o + 4
       got = got + 1
       started = started + 1
       seq = seq + 1

@@ -64,8 +64,7 @@ end
 -- Every fence of these is checked before the first of their writes.
 for k = 1, #other do
   local i = other[k]
-  local at = OUTCOMES + 4 * (i - 1)
-  local token, state = ARGV[at + 1], states[i]
+  local token, state = ARGV[OUTCOMES + 3 * i - 2], states[i]
   if state == token or state == token .. 'c' then
     code[i] = ''
   elseif state then
@@ -77,8 +76,7 @@ end
 for k = 1, #other do
   local i = other[k]
   if code[i] == '' then
-    local at = OUTCOMES + 4 * (i - 1)
-    local head = ARGV[at + 2]
-    code[i] = settle_one(ids[i], states[i], sub(head, 1, 1), sub(head, 2, 2), tonumber(sub(head, 3)), ARGV[at + 3])
+    local head = heads[i]
+    code[i] = settle_one(ids[i], states[i], sub(head, 1, 1), sub(head, 2, 2), tonumber(sub(head, 3)), ARGV[OUTCOMES + 3 * i - 1])
   end
 end
