@@ -254,9 +254,9 @@ def test_settle_core(benchmark: BenchmarkFixture) -> None:
 
 
 def settle_plain() -> bytes:
-    args = [b"c", b"1", b"1", b"1", b"1", b"0", b"%d" % BATCH, b"0", b"0"]
+    args = [b"c", b"%016d" % 1, struct.pack("<QIIIIIIB", 1, 1, 1, BATCH, 0, 0, 1, 0)]
     claim = PLAIN_CLAIMS[0]
-    args += [b"1", b"S%d%d" % (claim.band, claim.retention_ms), b"%d" % BATCH]
+    args += [b"S%d%d" % (claim.band, claim.retention_ms), b"%d" % BATCH]
     for claim in PLAIN_CLAIMS:
         args += plain_success(claim, RESULT)
     return plain_command(args)

@@ -115,27 +115,31 @@ impl OutcomeBuffer {
         }
     }
 
+    /// The numbers of a turn in one argument: each as an argument of its own costs the script as much as half a command.
+    fn numbers(&self, turn: &Turn<'_>) -> Vec<u8> {
+        let mut out = turn.first_seq.to_le_bytes().to_vec();
+        let counts = [self.len(), turn.adopts.len(), turn.held.len(), self.heads.len()];
+        for number in [turn.want, turn.max_bytes]
+            .into_iter()
+            .chain(counts.map(|count| u64::try_from(count).unwrap_or(u64::MAX)))
+        {
+            out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        out.push(turn.recover);
+        out
+    }
+
     /// The whole command: prefix, fixed arguments, counts, heads, outcomes, adopts, held entries.
     #[must_use]
     pub fn pack(&self, turn: &Turn<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(turn.prefix.len() + self.bytes.len() + 256 + 64 * turn.held.len());
         let count =
-            turn.prefix_count + 10 + 2 * self.heads.len() + 3 * self.len() + 3 * turn.adopts.len() + turn.held.len();
+            turn.prefix_count + 3 + 2 * self.heads.len() + 3 * self.len() + 3 * turn.adopts.len() + turn.held.len();
         put_array(&mut out, count);
         out.extend_from_slice(turn.prefix);
         put_bulk(&mut out, turn.consumer);
-        for number in [
-            turn.send,
-            turn.first_seq,
-            turn.want,
-            turn.max_bytes,
-            u64::from(turn.recover),
-        ] {
-            put_integer(&mut out, number);
-        }
-        for number in [self.len(), turn.adopts.len(), turn.held.len(), self.heads.len()] {
-            put_integer(&mut out, number);
-        }
+        put_bulk(&mut out, format!("{:016}", turn.send).as_bytes());
+        put_bulk(&mut out, &self.numbers(turn));
         for (head, stands_for) in &self.heads {
             put_bulk(&mut out, head);
             put_integer(&mut out, *stands_for);
@@ -214,7 +218,7 @@ mod tests {
             held: vec![b"2-0"],
         });
         let text = String::from_utf8_lossy(&packed);
-        assert!(text.starts_with("*20\r\n$1\r\nX\r\n$5\r\nw.0.1\r\n"));
-        assert_eq!(text.matches('$').count(), 20);
+        assert!(text.starts_with("*13\r\n$1\r\nX\r\n$5\r\nw.0.1\r\n"));
+        assert_eq!(text.matches('$').count(), 13);
     }
 }

@@ -111,8 +111,7 @@ class Keys:
         return f"{self.prefix}:stream:audit"
 
     def of_queue(self, queue: str) -> list[str]:
-        """The KEYS of every queue script, in the order of lua/parts/prelude.lua (the last three are key prefixes)."""
-        recent = [self.recent(queue, s) for s in ("succeeded", "failed", "dead_lettered", "cancelled", "expired")]
+        """The KEYS of every queue script, in the order of lua/parts/prelude.lua (the last five are key prefixes)."""
         return [
             self.live(queue),
             self.meta(queue),
@@ -120,8 +119,8 @@ class Keys:
             self.schedule(queue),
             self.dead_letters(queue),
             self.lost(queue),
-            *recent,
-            *(self.stream(queue, band) for band in BANDS),
+            self.stream(queue, 0)[:-1],
+            self.recent(queue, ""),
             self.task(queue, ""),
             self.idempotency(queue, ""),
             self.unique(queue, ""),

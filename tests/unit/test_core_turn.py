@@ -1,5 +1,6 @@
 """dtq._core: claims of a turn's reply, outcomes on their way back, and due tasks."""
 
+import struct
 from typing import Any
 
 import orjson
@@ -12,6 +13,9 @@ from dtq import _core
 
 TASK_ID = _core.new_ids(1_700_000_000_000, bytes(10), 1)[0]
 ENTRY = b"1700000000123-4"
+
+
+NUMBERS = struct.Struct("<QIIIIIIB")
 
 
 def envelope(retention_ms: int = 1000, band: int = 5) -> bytes:
@@ -107,7 +111,7 @@ def test_hostile_bytes_make_a_claim_with_an_error(
     outcomes = _core.Outcomes("w")
     outcomes.settle(claim, "D", 1, 0, b"{}")
     outcomes.succeed(claim, {}, 1, 100)
-    assert len(parse(outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, False, [], []))) == 10 + 2 * 2 + 3 * 2
+    assert len(parse(outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, False, [], []))) == 3 + 2 * 2 + 3 * 2
 
 
 @given(st.binary(max_size=30))
@@ -125,9 +129,9 @@ def test_any_tail_can_be_asked(tail: bytes) -> None:
 def outcomes_of(turn: bytes) -> list[list[bytes]]:
     """[id, token, head, record] of each outcome of a turn without a prefix."""
     args = parse(turn)
-    count, runs = int(args[6]), int(args[9])
-    heads = [head for run in range(runs) for head in [args[10 + 2 * run]] * int(args[11 + 2 * run])]
-    first = 10 + 2 * runs
+    _, _, _, count, _, _, runs, _ = NUMBERS.unpack(args[2])
+    heads = [head for run in range(runs) for head in [args[3 + 2 * run]] * int(args[4 + 2 * run])]
+    first = 3 + 2 * runs
     bodies = [args[first + 3 * index : first + 3 * index + 3] for index in range(count)]
     return [[task_id, token, head, record] for (task_id, token, record), head in zip(bodies, heads, strict=True)]
 
@@ -142,9 +146,10 @@ def test_the_arguments_of_a_turn_stand_in_order() -> None:
     prefix = _core.pack_args(["EVALSHA", "sha"])
     turn = outcomes.pack_turn(prefix, 2, "w.1.2", 3, 4, 5, 6, True, [(7, b"8-0", b"nine")], [b"10-0", b"11-0"])
     args = parse(turn)
-    assert args[:11] == [b"EVALSHA", b"sha", b"w.1.2", b"3", b"4", b"5", b"6", b"1", b"1", b"1", b"2"]
-    assert args[11:14] == [b"1", b"C50", b"1"]
-    assert args[17:] == [b"7", b"8-0", b"nine", b"10-0", b"11-0"]
+    assert args[:4] == [b"EVALSHA", b"sha", b"w.1.2", b"0000000000000003"]
+    assert NUMBERS.unpack(args[4]) == (4, 5, 6, 1, 1, 2, 1, 1)
+    assert args[5:7] == [b"C50", b"1"]
+    assert args[10:] == [b"7", b"8-0", b"nine", b"10-0", b"11-0"]
 
 
 def test_a_success_makes_a_record_with_the_result() -> None:

@@ -33,7 +33,7 @@ class Calls:
         self.transport = Transport(self.resolve_url, settings.enqueue_deadline_s)
         self.async_transport = AsyncTransport(self.resolve_url, settings.enqueue_deadline_s)
         retention_ms = max(60_000, int(settings.task_retention_s * 1000))
-        self._common = [self.keys.events(), str(retention_ms), str(settings.recent), str(settings.dead_letter_max)]
+        self._common = [self.keys.events(), str(retention_ms), str(settings.recent - 1), str(settings.dead_letter_max)]
 
     def resolve_url(self) -> str:
         """The server's URL: the setting, or the embedded store's, which is started (or found running) here.

@@ -78,7 +78,7 @@ class Working(Calls):
         """
         keys = self.keys
         called = [keys.live(queue), keys.meta(queue), keys.sends(queue), keys.stream(queue, 0)[:-1]]
-        return pack_command(["EVALSHA", script("adopt").sha, len(called), *called, consumer, send, seq])
+        return pack_command(["EVALSHA", script("adopt").sha, len(called), *called, consumer, f"{send:016d}", seq])
 
     def reader(self, consumer: str) -> Reader:
         """A connection of its own for blocking reads."""

@@ -1,15 +1,15 @@
 -- Adopt the one entry that the blocking read right before this call got: the turn of a child that waits, cut down to
 -- what a waiting task waits for. Both are sent at once, so that the child starts the task after one round trip.
 -- KEYS  1 live hash  2 meta hash  3 sends  4 prefix of the streams
--- ARGV  1 consumer  2 send number  3 claim number
+-- ARGV  1 consumer  2 send number, 16 digits  3 claim number
 -- Returns  {'', now in ms, entry, id, live value, band, envelope}, or {''} when nothing was done: a stale copy, nothing read, or
 --          anything but one plain first attempt; then the child's next turn recovers
 -- The mark `w` in the live value says that the child may have been gone for long when this ran: a death charges such a
 -- claim only after it was claimed alone by a turn (protocol 19).
 local call = redis.call
-local me, send = ARGV[1], tonumber(ARGV[2])
+local me, send = ARGV[1], ARGV[2]
 local last = call('HGET', KEYS[3], me)
-if last and tonumber(last) >= send then return {''} end
+if last and last >= send then return {''} end
 local facts = call('HMGET', KEYS[2], 'paused', 'shelf', 'listeners', 'bands', 'paused_types')
 if facts[1] or (facts[2] or '') ~= '' or facts[3] or not facts[4] or facts[5] then return {''} end
 local found, band

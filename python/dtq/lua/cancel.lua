@@ -28,7 +28,7 @@ local function cancel_live(id, value)
   local state = parse_live(value)
   local band, envelope = locate(id, state.entry)
   if not wanted(state.kind == 'r' and '3' or '2', envelope) then return 'other' end
-  local delivered = band and grouped('XPENDING', KEYS[STREAMS + band], GROUP, state.entry, state.entry, 1)[1]
+  local delivered = band and grouped('XPENDING', STREAM .. band, GROUP, state.entry, state.entry, 1)[1]
   local holder = delivered and delivered[2]
   local shelved = holder == SHELF or holder == PARKED
   -- a running task on the shelf (mark `m`) is executed by nobody: its worker is gone

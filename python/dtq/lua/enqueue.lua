@@ -26,11 +26,11 @@ local listened, bands = is_future(facts[1]), facts[2] or ''
 local room = depth_cap > 0 and depth_cap - call('HLEN', LIVE) or math.huge
 local codes, details, set, m, odd, places = {}, {}, {}, 0, {}, {}
 
--- The common path: a new id, no options. (Closures below are only made when they are needed, as in turn.lua.)
+-- The common path: a new id, a known band, no options. (Closures below are only made when they are needed, as in turn.lua.)
 local i = 0
 for p = PLACES, TASKS - 1, 2 do
-  local place, stream = ARGV[p], nil
-  local plain = #place == 1 and not (facts[1] or again or recorded)
+  local place = ARGV[p]
+  local stream, plain = STREAM .. place, #place == 1 and find(bands, place, 1, true) and not (facts[1] or again or recorded)
   for _ = 1, tonumber(ARGV[p + 1]) do
     i = i + 1
     local id = ids[i]
@@ -40,13 +40,6 @@ for p = PLACES, TASKS - 1, 2 do
     elseif room <= 0 then
       codes[i] = 'f'
     else
-      if not stream then
-        stream = KEYS[STREAMS + place]
-        if not find(bands, place, 1, true) then
-          bands = bands .. place
-          call('HSET', META, 'bands', bands)
-        end
-      end
       local entry = call('XADD', stream, '*', id, ARGV[TASKS + 2 * i - 1])
       set[m + 1], set[m + 2] = id, 'q:1:0:' .. entry .. ':'
       m = m + 2
@@ -72,7 +65,7 @@ local born = {} -- ids given by users may come twice in one chunk
 
 local function enter(id, envelope, band, tail)
   use_band(band)
-  local entry = call('XADD', KEYS[STREAMS + band], '*', id, envelope)
+  local entry = call('XADD', STREAM .. band, '*', id, envelope)
   call('HSET', LIVE, id, 'q:1:0:' .. entry .. ':' .. tail)
   call('HINCRBY', META, 'submitted', 1)
   room = room - 1

@@ -7,7 +7,7 @@ local out = {}
 for i = 5, #ARGV, 3 do
   local id = ARGV[i + 2]
   if id == '' then
-    local found = call('XRANGE', KEYS[STREAMS + ARGV[i]], ARGV[i + 1], ARGV[i + 1])[1]
+    local found = call('XRANGE', STREAM .. ARGV[i], ARGV[i + 1], ARGV[i + 1])[1]
     id = found and found[2][1] or ''
   end
   out[#out + 1] = id

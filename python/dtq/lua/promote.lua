@@ -39,7 +39,7 @@ local function promote(id, score, band, failure)
     return
   end
   local attempt = retrying and record.attempt + 1 or record.attempt
-  local entry = call('XADD', KEYS[STREAMS + band], '*', id, record.envelope) -- first: it fails if the key is no stream
+  local entry = call('XADD', STREAM .. band, '*', id, record.envelope) -- first: it fails if the key is no stream
   use_band(band)
   local tail = tail_drop(tail_drop(state.tail, 'w'), 's')
   if retrying then

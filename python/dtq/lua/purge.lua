@@ -11,7 +11,7 @@ local listened = is_future(call('HGET', META, 'listeners'))
 --@include entries
 --@include finish
 local band, after, last, most, room = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
-local stream = KEYS[STREAMS + band]
+local stream = STREAM .. band
 local purged, through = 0, false
 local function purge(entries)
   local ids, gone, records, acked = {}, {}, {}, {}

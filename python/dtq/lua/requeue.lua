@@ -61,7 +61,7 @@ local times = {created = dead.created, started = 0, ended = 0}
 call('SET', RECORD .. id, pack_record(0, {attempt = 1, released = 0}, times, '', '', '', '', dead.history))
 local band = sub(place, 1, 1)
 use_band(band)
-local queued = call('XADD', KEYS[STREAMS + band], '*', id, envelope)
+local queued = call('XADD', STREAM .. band, '*', id, envelope)
 call('HSET', LIVE, id, queued_value(1, 0, queued, tail_add(tail, 'h')))
 call('XDEL', DEAD, entry)
 call('HINCRBY', META, 'requeued', 1)

@@ -16,7 +16,7 @@ if task_type ~= '' then
 end
 if call('HDEL', META, 'paused') == 0 then return 0 end
 -- One bell for each child that may stand in a blocking read: it finds what was shelved meanwhile.
-local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[STREAMS], GROUP)
+local consumers = redis.pcall('XINFO', 'CONSUMERS', STREAM .. 0, GROUP)
 local bells = math.min(consumers.err and 0 or #consumers, tonumber(ARGV[6]))
-for _ = 1, bells do call('XADD', KEYS[STREAMS + 9], '*', '', '') end
+for _ = 1, bells do call('XADD', STREAM .. 9, '*', '', '') end
 return 1

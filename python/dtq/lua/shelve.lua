@@ -20,14 +20,14 @@ for i = 12, #ARGV do executing[ARGV[i]] = true end
 local idle = #ARGV < 12
 
 local function holdings(band, after)
-  return grouped('XPENDING', KEYS[STREAMS + band], GROUP, after, '+', 200, consumer)
+  return grouped('XPENDING', STREAM .. band, GROUP, after, '+', 200, consumer)
 end
 -- What a dead worker held alone is charged; what it held in a batch, or got while waiting, nobody can know to have
 -- started (protocol 19).
 local function held_alone()
   local held, waiting = 0, false
   for band = 9, 0, -1 do
-    for _, pending in ipairs(grouped('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', 2, consumer)) do
+    for _, pending in ipairs(grouped('XPENDING', STREAM .. band, GROUP, '-', '+', 2, consumer)) do
       local fields = entry_fields(band, pending[1])
       local value = fields and call('HGET', LIVE, fields[1])
       local state = value and parse_live(value)
@@ -83,7 +83,7 @@ local function move(band, entry)
   end
   if tail_has(state.tail, 'm') then return shelve(band, entry, true) end
   if state.consumer ~= consumer then
-    return grouped('XCLAIM', KEYS[STREAMS + band], GROUP, state.consumer, 0, entry, 'JUSTID')
+    return grouped('XCLAIM', STREAM .. band, GROUP, state.consumer, 0, entry, 'JUSTID')
   end
   if mode == 'hand_back' and (state.seq < from or state.seq >= till) then return nil end
   -- begun or not: whoever held it is gone, or never starts it
@@ -116,9 +116,9 @@ end
 local deleted = 0
 if left == 0 and ARGV[11] == '1' then
   local holds = 0
-  for band = 9, 0, -1 do holds = holds + #grouped('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', 1, consumer) end
+  for band = 9, 0, -1 do holds = holds + #grouped('XPENDING', STREAM .. band, GROUP, '-', '+', 1, consumer) end
   if holds == 0 then -- only here, where nothing is pending: deleting a consumer drops its pending list (protocol 4)
-    for band = 9, 0, -1 do call('XGROUP', 'DELCONSUMER', KEYS[STREAMS + band], GROUP, consumer) end
+    for band = 9, 0, -1 do call('XGROUP', 'DELCONSUMER', STREAM .. band, GROUP, consumer) end
     call('HDEL', SENDS, consumer)
     deleted = 1
   end

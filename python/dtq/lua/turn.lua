@@ -1,7 +1,8 @@
 -- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-19).
 -- KEYS  the queue's keys (parts/prelude.lua)
--- ARGV  5 consumer  6 send number  7 first claim number  8 want  9 most bytes  10 recover (0/1)  11 outcomes  12 adopted entries  13 held claims
---       14 heads; then per head: letter, band digit and amount in one, and how many outcomes in a row it stands for
+-- ARGV  5 consumer  6 send number, 16 digits  7 packed: first claim number, want, most bytes, then how many outcomes, adopted entries,
+--       held claims and heads follow, recover (0/1)
+--       then per head: letter, band digit and amount in one, and how many outcomes in a row it stands for
 --       then per outcome: id, live value as claimed, record
 --       then per adopted entry: band, entry, id;  then the claim numbers the child still holds
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
@@ -10,20 +11,20 @@
 --       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  g gone;
 --       then a p when the queue is paused
 --@include prelude
-local me, send, seq, want = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local room = tonumber(ARGV[9]) -- bytes this turn may still carry after its first task
-local outcomes, adopted, held = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local me, send = ARGV[5], ARGV[6]
+-- room: bytes that this turn may still carry after its first task
+local seq, want, room, outcomes, adopted, held, named, recovers = struct.unpack('<I8I4I4I4I4I4I4B', ARGV[7])
 local TRIM_FROM = 8 -- entries
 local byte, COLON, SUCCEEDED, DASH = string.byte, 58, 83, 45
-local HEADS = 15
-local OUTCOMES = HEADS + 2 * tonumber(ARGV[14])
+local HEADS = 8
+local OUTCOMES = HEADS + 2 * named
 local ADOPTED = OUTCOMES + 3 * outcomes
 local HELD = ADOPTED + 3 * adopted
 
 local last = call('HGET', SENDS, me)
-if last and tonumber(last) >= send then return {'late'} end
+if last and last >= send then return {'late'} end
 -- So that whoever looks for strays finds this consumer, and its send number, also where it never gets an entry.
-if not last then redis.pcall('XGROUP', 'CREATECONSUMER', KEYS[STREAMS], GROUP, me) end
+if not last then redis.pcall('XGROUP', 'CREATECONSUMER', STREAM .. 0, GROUP, me) end
 local facts = call('HMGET', META, 'paused', 'shelf', 'listeners', 'bands', 'paused_types')
 local paused, shelf, listened, bands, paused_types = facts[1], facts[2] or '', is_future(facts[3]), facts[4] or '', facts[5]
 local watched = listened or paused_types -- every claim is looked at: for its event, or for its type
@@ -74,21 +75,20 @@ end
 if g > 0 then
   call('HDEL', LIVE, unpack(gone))
   if k > 0 then
-    call('LPUSH', RECENT.succeeded, unpack(kept))
-    call('LTRIM', RECENT.succeeded, 0, RECENT_MAX - 1)
+    call('LPUSH', RECENT .. 'succeeded', unpack(kept))
+    call('LTRIM', RECENT .. 'succeeded', '0', RECENT_LAST)
   end
   for band, list in pairs(ended) do
-    if #list > 0 then call('XACK', KEYS[STREAMS + band], GROUP, unpack(list)) end
+    if #list > 0 then call('XACK', STREAM .. band, GROUP, unpack(list)) end
   end
   call('HINCRBY', META, 'succeeded', g)
-  call('HINCRBY', META, 'running', -g)
 end
 
 -- Deletes what was acknowledged above. Below the oldest pending entry everything was delivered and acknowledged: one trim
 -- there costs a tenth of deleting entry by entry, each of which Redis looks for from the start of its node (protocol 9).
 local function sweep()
   for band, list in pairs(ended) do
-    local stream = KEYS[STREAMS + band]
+    local stream = STREAM .. band
     local oldest = #list >= TRIM_FROM and redis.pcall('XPENDING', stream, GROUP, '-', '+', 1)
     oldest = oldest and oldest[1] and oldest[1][1]
     local rest = oldest and {} or list
@@ -116,13 +116,14 @@ local function sweep()
 end
 
 ---------------------------------------------------------------- the common path: claim plain entries
-local out, o, set, m, got, started, done = {'', integer(now)}, 2, {}, 0, 0, 0, false
-local format, infix, suffix = string.format, ':' .. me .. ':', ':' .. integer(now) .. ':'
+local now_text = integer(now)
+local out, o, set, m, got, started, done = {'', now_text}, 2, {}, 0, 0, -g, false -- started: more than ended
+local format, infix, suffix = string.format, ':' .. me .. ':', ':' .. now_text .. ':'
 local odd = {} -- what is not a first attempt without options: {band, entry, fields, live value}
 -- Claims from one band's stream; answers whether to ask it again.
 local function claim_stream(band)
-  local asked = want - got
-  local stream = KEYS[STREAMS + band]
+  local asked, number = want - got, tonumber(band)
+  local stream = STREAM .. band
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, me, 'COUNT', asked, 'STREAMS', stream, '>')
   if not reply then return false end
   if reply.err then
@@ -145,7 +146,7 @@ local function claim_stream(band)
       local running = 'r:1:0:' .. entry .. infix .. format('%d', seq) .. suffix
       set[m + 1], set[m + 2] = read[i], running
       m = m + 2
-      out[o + 1], out[o + 2], out[o + 3], out[o + 4] = entry, read[i], band, envelope
+      out[o + 1], out[o + 2], out[o + 3], out[o + 4] = entry, read[i], number, envelope
       o = o + 4
       got = got + 1
       started = started + 1
@@ -164,18 +165,16 @@ end
 local function answer()
   write_claims()
   sweep()
-  if started > 0 then call('HINCRBY', META, 'running', started) end
+  if started ~= 0 then call('HINCRBY', META, 'running', started) end
   out[1] = table.concat(code)
   if paused then out[1] = out[1] .. 'p' end
   return out
 end
-local common = #other == 0 and ARGV[10] == '0' and adopted == 0 and shelf == '' and not paused
+local common = #other == 0 and recovers == 0 and adopted == 0 and shelf == '' and not paused
 if common and want > 0 then
-  for band = 9, 0, -1 do
-    if find(bands, band, 1, true) then
-      repeat until not claim_stream(band)
-      if #odd > 0 or got >= want then break end
-    end
+  for place = 1, #bands do
+    repeat until not claim_stream(sub(bands, place, place))
+    if #odd > 0 or got >= want then break end
   end
 end
 if common and #odd == 0 then return answer() end
@@ -191,7 +190,7 @@ sweep()
 --@include claim
 
 admit_odd()
-if ARGV[10] == '1' then recover() else adopt() end
+if recovers == 1 then recover() else adopt() end
 if want > got and not paused and not done then
   for band = 9, 0, -1 do
     if shelf ~= '' and find(shelf, band, 1, true) then

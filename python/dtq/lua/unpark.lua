@@ -12,7 +12,7 @@ if walk == '' then walk, band, after = needed, 9, '-' end
 local types = call('HGET', META, 'paused_types') or ';'
 local rung, BELLS = 0, 64 -- a bell wakes one child, and there are not many more of them
 while band >= 0 do
-  local pending = grouped('XPENDING', KEYS[STREAMS + band], GROUP, after == '-' and after or '(' .. after, '+', most, PARKED)
+  local pending = grouped('XPENDING', STREAM .. band, GROUP, after == '-' and after or '(' .. after, '+', most, PARKED)
   for k = 1, #pending do
     local entry = pending[k][1]
     after = entry

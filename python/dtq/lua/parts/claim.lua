@@ -23,7 +23,7 @@ local function set_aside(band, entry, value, bell)
   if not state or state.entry ~= entry or state.kind == 'q' or tail_has(state.tail, 'm') then
     shelve(band, entry, bell)
   elseif state.consumer ~= me then
-    grouped('XCLAIM', KEYS[STREAMS + band], GROUP, state.consumer, 0, entry, 'JUSTID')
+    grouped('XCLAIM', STREAM .. band, GROUP, state.consumer, 0, entry, 'JUSTID')
   end
 end
 -- An entry that is no task of ours goes to the dead letters as raw bytes; one whose task ended is only acked.
@@ -57,7 +57,7 @@ local park
 if paused_types then
   local parked, PARKS_A_TURN = 0, 200
   park = function(band, entry)
-    grouped('XCLAIM', KEYS[STREAMS + band], GROUP, PARKED, 0, entry, 'JUSTID')
+    grouped('XCLAIM', STREAM .. band, GROUP, PARKED, 0, entry, 'JUSTID')
     parked = parked + 1
     if parked >= PARKS_A_TURN and not done then
       done = true
@@ -122,7 +122,7 @@ local function admit(band, entry, fields, value, mine)
     if mine then shelve(band, entry, true) end
     return false
   end
-  if not mine then grouped('XCLAIM', KEYS[STREAMS + band], GROUP, me, 0, entry, 'JUSTID') end
+  if not mine then grouped('XCLAIM', STREAM .. band, GROUP, me, 0, entry, 'JUSTID') end
   local attempt = state.attempt
   if state.kind == 'r' then
     attempt = attempt + 1
@@ -143,7 +143,7 @@ local function recover()
   for band = 9, 0, -1 do
     local from = '-'
     repeat
-      local pending = grouped('XPENDING', KEYS[STREAMS + band], GROUP, from, '+', 200, me)
+      local pending = grouped('XPENDING', STREAM .. band, GROUP, from, '+', 200, me)
       for k = 1, #pending do
         local entry = pending[k][1]
         from = '(' .. entry
@@ -197,7 +197,7 @@ local function adopt()
   end
 end
 local function claim_shelf(band)
-  local pending = grouped('XPENDING', KEYS[STREAMS + band], GROUP, '-', '+', want - got, SHELF)
+  local pending = grouped('XPENDING', STREAM .. band, GROUP, '-', '+', want - got, SHELF)
   if #pending == 0 then
     local bands = call('HGET', META, 'shelf') or ''
     call('HSET', META, 'shelf', (string.gsub(bands, band, '')))

@@ -32,13 +32,13 @@ local function store(id, record, retention)
   end
 end
 local function remember(id, status)
-  call('LPUSH', RECENT[status], id)
-  call('LTRIM', RECENT[status], 0, RECENT_MAX - 1)
+  call('LPUSH', RECENT .. status, id)
+  call('LTRIM', RECENT .. status, 0, RECENT_LAST)
 end
 -- Adds to the dead-letter stream, which is bounded: what goes for it is counted.
 local function bury(id, raw)
   local entry = call('XADD', DEAD, '*', id, raw)
-  if DEAD_MAX > 0 then
+  if DEAD_MAX ~= '0' then
     local trimmed = call('XTRIM', DEAD, 'MAXLEN', '~', DEAD_MAX)
     if trimmed > 0 then call('HINCRBY', META, 'dead_letters_trimmed', trimmed) end
   end

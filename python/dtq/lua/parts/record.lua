@@ -1,4 +1,6 @@
 -- Records, envelopes and live values: the layouts of docs/decisions/0001-wire-format.md.
+local STATUS = {pending = 1, queued = 2, running = 3, retrying = 4, succeeded = 5, failed = 6, dead_lettered = 7,
+  cancelled = 8, expired = 9}
 local function envelope_type(envelope)
   if not envelope or #envelope < 18 or string.byte(envelope, 1) ~= 1 then return nil end
   local length = string.byte(envelope, 18)
