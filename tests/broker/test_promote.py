@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from dtq.broker import Broker
 from tests.broker.driver import QUEUE, Child, enqueue, live, state
 
@@ -60,6 +64,27 @@ def test_a_damaged_record_is_set_aside_and_blocks_nobody(broker: Broker) -> None
     assert {c.id for c in claims} == set(ids) - {ids[2]}
     for claim in claims:
         child.settle(claim)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda raw: raw[:-40], id="cut within its envelope"),
+        pytest.param(lambda raw: raw.replace(b"\x04noop", b"\xffnoop"), id="another length of its task type"),
+        pytest.param(lambda raw: raw[:1] + b"\x09" + raw[2:], id="a status that does not wait"),
+    ],
+)
+def test_a_task_with_a_damaged_record_leaves_no_lock(broker: Broker, damage: Callable[[bytes], bytes]) -> None:
+    """Its unique lock is free and its idempotency key answers that it failed; no lock survives its task (spec §3)."""
+    (task,) = enqueue(broker, place="w3600000;uabc,3600000;ikey,print,3600000;")
+    record = broker.keys.task(QUEUE, task)
+    broker.command("SET", record, damage(broker.command("GET", record)))
+    due_now(broker)
+    broker.promote(QUEUE)
+    assert broker.command("XLEN", broker.keys.dead_letters(QUEUE)) == 1
+    assert broker.command("EXISTS", broker.keys.unique(QUEUE, "abc")) == 0
+    held = broker.command("GET", broker.keys.idempotency(QUEUE, "key"))
+    assert held == f"failed print {task} dead_lettered".encode()
 
 
 def test_a_missing_record_is_dropped_from_the_schedule(broker: Broker) -> None:

@@ -10,10 +10,20 @@ local listened = is_future(call('HGET', META, 'listeners'))
 --@include finish
 local promoted, expired, refused, failed, reason = 0, 0, 0, 0, ''
 local AGAIN = 5000 -- ms until a task that could not be moved is due again
--- A record that cannot be read is kept as raw bytes among the dead letters, once.
+-- The tail that names a task's locks. The token stands near the front, so it is often whole where the record is not; a
+-- field of it that was cut lacks its ';' and is not found.
+local function tail_of_damaged(raw)
+  local at = 32 + (string.byte(raw, 31) or #raw)
+  if at + 3 > #raw then return nil end
+  local state = parse_live(sub(raw, at + 4, at + 3 + struct.unpack('<I4', raw, at)))
+  return state and state.tail
+end
+-- A record that cannot be read is kept as raw bytes among the dead letters, once; its locks go with it (protocol 12).
 local function refuse(id, raw)
   if raw then
     bury(id, raw)
+    local tail = tail_of_damaged(raw)
+    if tail then release_locks(id, tail, 'dead_lettered') end
     call('DEL', RECORD .. id)
     if string.byte(raw, 2) == 4 then call('HINCRBY', META, 'retrying', -1) end
   end
