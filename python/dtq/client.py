@@ -34,6 +34,8 @@ CHUNK_BYTES = 1024 * 1024
 FIRST_WAIT_S = 0.02
 """Pause before a chunk is sent again; it doubles up to LONGEST_WAIT_S."""
 LONGEST_WAIT_S = 0.5
+SHORTEST_S = 0.001
+"""The time-out of a command where the deadline is just passing."""
 
 
 class Client:
@@ -101,17 +103,18 @@ class Client:
         """One chunk, repeated with the same ids while its answer is lost and the enqueue deadline has not passed."""
         clock = self.clock
         deadline = clock.monotonic() + self.settings.enqueue_deadline_s
-        repeat, wait = False, FIRST_WAIT_S
+        # A time-out of its own costs a reply a system call; the first try of a known queue has all the time anyway.
+        repeat, hurry, wait = False, queue not in self._prepared, FIRST_WAIT_S
         while True:
             try:
                 if queue not in self._prepared:
-                    self._prepare(queue)
-                left = deadline - clock.monotonic()
-                return self.broker.enqueue(queue, chunk, repeat=repeat, timeout_s=left if repeat else None)
+                    self._prepare(queue, max(SHORTEST_S, deadline - clock.monotonic()))
+                left = max(SHORTEST_S, deadline - clock.monotonic())
+                return self.broker.enqueue(queue, chunk, repeat=repeat, timeout_s=left if hurry else None)
             except BrokerUnavailable as error:
                 if isinstance(error, StoreError) or clock.monotonic() + wait >= deadline:
                     raise
-            repeat = True
+            repeat = hurry = True
             clock.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_S)
             self.broker.mend_store()
@@ -127,7 +130,8 @@ class Client:
                 raise BrokerUnavailable(f"queue: {queue!r} could not be reached in time; the tasks were not sent")
             try:
                 if queue not in self._prepared:
-                    await to_thread(self._prepare, queue)
+                    await to_thread(self._prepare, queue, left)
+                    left = max(SHORTEST_S, deadline - self.clock.monotonic())
                 broker = await self.abroker()
                 return await broker.aenqueue(queue, chunk, repeat=repeat, timeout_s=left)
             except BrokerUnavailable as error:
@@ -138,9 +142,9 @@ class Client:
             wait = min(2 * wait, LONGEST_WAIT_S)
             await to_thread(self.broker.mend_store)
 
-    def _prepare(self, queue: str) -> None:
+    def _prepare(self, queue: str, timeout_s: float) -> None:
         """Makes a queue known before its first task, so that every reader can list it."""
-        self.broker.prepare_queue(queue)
+        self.broker.prepare_queue(queue, timeout_s)
         self._prepared.add(queue)
 
     def settle(self, plan: Plan, task_id: str, answer: Answer) -> Handle[Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dtq._core import pack_command
+from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, DtqError, GroupLost
 from dtq.scripts import Script
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import asyncio
 
 CONNECT_TIMEOUT_S = 3.0
+_SHORTEST_S = 0.001
+"""What is left of a time-out that has run out: zero would mean a socket that does not block."""
 
 
 def _options(timeout_s: float | None) -> dict[str, Any]:
@@ -41,7 +44,7 @@ def _options(timeout_s: float | None) -> dict[str, Any]:
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": timeout_s,
-        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S if timeout_s is None else min(CONNECT_TIMEOUT_S, timeout_s),
         "health_check_interval": 0,
         "client_name": "dtq",
     }
@@ -156,7 +159,8 @@ class Transport:
         Args:
             command: RESP bytes.
             script: the script an EVALSHA names; loaded when the server does not know it.
-            timeout_s: how long the reply may take, if not the pool's time-out.
+            timeout_s: how long the reply may take, with the connection where there is none yet; the pool's time-out
+                unless given.
 
         Raises:
             BrokerUnavailable: no answer, or a refusal. The command may have been applied.
@@ -178,6 +182,8 @@ class Transport:
         from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
         try:
+            if connection._sock is None:
+                timeout_s = self._connect(connection, self.timeout_s if timeout_s is None else timeout_s)
             connection.send_packed_command((command,), check_health=False)
             reply = connection.read_response() if timeout_s is None else connection.read_response(timeout=timeout_s)
         except NoScriptError as error:
@@ -194,6 +200,19 @@ class Transport:
             raise translate(error, place_of(self._url())) from error
         self._idle.append(connection)
         return reply
+
+    def _connect(self, connection: Any, timeout_s: float) -> float:
+        """Connect within `timeout_s`, the handshake included; answers how much of it is left for the reply."""
+        until = SYSTEM.monotonic() + timeout_s
+        connection.socket_connect_timeout = min(CONNECT_TIMEOUT_S, timeout_s)
+        connection.socket_timeout = timeout_s
+        try:
+            connection.connect()
+        finally:
+            connection.socket_timeout = self.timeout_s
+        connection._sock.settimeout(self.timeout_s)
+        connection._parser.on_connect(connection)  # it keeps the time-out of its own
+        return max(_SHORTEST_S, until - SYSTEM.monotonic())
 
     def client(self, timeout_s: float | None = None) -> Any:
         """A redis-py client on a connection pool of its own, for reads and administration off the hot path."""

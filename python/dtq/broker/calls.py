@@ -144,38 +144,60 @@ class Calls:
         except redis.ResponseError:
             return ""  # CONFIG is forbidden here (managed services): the worker warns once
 
-    def check_layout(self) -> None:
+    def check_layout(self, timeout_s: float | None = None) -> None:
         """Refuse a store that another layout has written.
 
         Raises:
             UnsupportedServer: the stored layout number is another one.
+            BrokerUnavailable: no answer.
         """
         key = self.keys.layout()
-        self.command("SET", key, LAYOUT, "NX")
-        stored = self.command("GET", key)
+        left = _Countdown(self.transport.timeout_s if timeout_s is None else timeout_s)
+        self.command("SET", key, LAYOUT, "NX", timeout_s=left())
+        stored = self.command("GET", key, timeout_s=left())
         if stored != str(LAYOUT).encode():
             shown = stored.decode("utf-8", "replace") if isinstance(stored, bytes) else stored
             raise UnsupportedServer(
                 f"{key} says layout {shown!r}, this dtq reads {LAYOUT}; use another prefix or its own dtq version"
             )
 
-    def prepare_queue(self, queue: str) -> None:
-        """Make the queue known, and its consumer groups where they are missing (always with id 0, protocol 13)."""
-        self.check_layout()
-        self.command("SADD", self.keys.queues(), queue)
+    def prepare_queue(self, queue: str, timeout_s: float | None = None) -> None:
+        """Make the queue known, and its consumer groups where they are missing (always with id 0, protocol 13).
+
+        Args:
+            queue: its name.
+            timeout_s: how long all of it may take; the enqueue deadline unless given.
+
+        Raises:
+            UnsupportedServer: the store has another layout.
+            BrokerUnavailable: no answer.
+        """
+        left = _Countdown(self.transport.timeout_s if timeout_s is None else timeout_s)
+        self.check_layout(left())
+        self.command("SADD", self.keys.queues(), queue, timeout_s=left())
         with translated(self.transport):
             import redis
 
-            client = self.transport.client()
+            client = self.transport.client(left())
             try:
+                pipeline = client.pipeline(transaction=False)
                 for band in BANDS:
-                    try:
-                        client.xgroup_create(self.keys.stream(queue, band), GROUP, id="0", mkstream=True)
-                    except redis.ResponseError as error:
-                        if "BUSYGROUP" not in str(error):
-                            raise
+                    pipeline.xgroup_create(self.keys.stream(queue, band), GROUP, id="0", mkstream=True)
+                for reply in pipeline.execute(raise_on_error=False):
+                    if isinstance(reply, redis.RedisError) and "BUSYGROUP" not in str(reply):
+                        raise reply
             finally:
                 client.close()
+
+
+class _Countdown:
+    """What is left of a time, in seconds; never nothing, so that a time-out that has passed still ends its command."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = SYSTEM.monotonic() + seconds
+
+    def __call__(self) -> float:
+        return max(0.001, self._until - SYSTEM.monotonic())
 
 
 def _numbers(version: str) -> tuple[int, ...]:
