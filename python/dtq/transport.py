@@ -97,11 +97,12 @@ def _new_connection(pool: Any) -> Any:
     return pool.connection_class(**pool.connection_kwargs)
 
 
-def _is_usable(connection: Any) -> bool:
+def _is_usable(stream: socket.socket | None) -> bool:
     """Whether an idle connection still stands: one that the server has closed, or that holds a reply, is readable."""
-    stream: socket.socket | None = connection._sock
     if stream is None:
         return True  # not connected yet
+    if stream.fileno() < 0:
+        return False
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     return not poll.poll(0)
@@ -142,7 +143,7 @@ class Transport:
             self._made_from = None
             self._owner = os.getpid()
         try:
-            while not _is_usable(connection := self._idle.pop()):
+            while not _is_usable((connection := self._idle.pop())._sock):
                 connection.disconnect()
             return connection
         except IndexError:
@@ -259,8 +260,12 @@ class AsyncTransport:
             self._owner = os.getpid()
         loop = asyncio.get_running_loop()
         idle = self._idle.setdefault(loop, deque())
-        if idle:
-            return idle.pop()
+        while idle:
+            connection = idle.pop()
+            writer = connection._writer
+            if _is_usable(None if writer is None else writer.get_extra_info("socket")):
+                return connection
+            await connection.disconnect(nowait=True)
         if loop not in self._pools:
             import redis.asyncio
 

@@ -122,6 +122,20 @@ def test_a_frozen_server_blocks_neither_loop_nor_caller() -> None:
         asyncio.run(main())
 
 
+def test_a_connection_that_the_server_closed_is_not_used_again(app: dtq.App) -> None:
+    """After a restart, or the server's own idle time-out: as sync calls, which ask once and are not refused."""
+
+    async def main() -> None:
+        handle = await app.aenqueue("noop")
+        app.broker.command("CLIENT", "KILL", "TYPE", "normal")
+        assert await handle.astatus() is dtq.TaskStatus.QUEUED
+        app.broker.command("CLIENT", "KILL", "TYPE", "normal")
+        await asyncio.sleep(0)  # the loop has seen the end of the connection
+        assert await handle.astatus() is dtq.TaskStatus.QUEUED
+
+    asyncio.run(main())
+
+
 def test_waiting_in_asyncio(app: dtq.App) -> None:
     async def main() -> None:
         handle = await app.aenqueue("noop", delay=60)
