@@ -53,3 +53,17 @@ def test_the_same_for_asyncio() -> None:
         broker = Broker(Settings(redis_url=server.url))
         asyncio.run(outage(broker, server))
         broker.close()
+
+
+def test_subscribing_to_a_server_that_is_gone() -> None:
+    """A typed error, as of every verb, and the way back is open."""
+    with PrivateServer("redis") as server:
+        broker = Broker(Settings(redis_url=server.url))
+        server.stop()
+        with pytest.raises(BrokerUnavailable):
+            broker.subscribe()
+        server.start()
+        subscription = broker.subscribe()
+        assert subscription.get(0.01) == []
+        subscription.close()
+        broker.close()

@@ -11,6 +11,7 @@ from dtq._core import pack_args
 from dtq.broker.calls import Calls
 from dtq.broker.values import Answer, Snapshot
 from dtq.scripts import Script, script
+from dtq.transport import translated
 
 if TYPE_CHECKING:
     from dtq._core import Chunk
@@ -117,7 +118,7 @@ class Producing(Calls):
         self.run("listen", queue, int(seconds * 1000))
 
     def subscribe(self) -> Subscription:
-        """Hear the events of all queues that somebody listens to, from now on."""
+        """Hear the events of all queues that somebody listens to, from now on. Raises BrokerUnavailable."""
         return Subscription(self)
 
 
@@ -128,12 +129,15 @@ class Subscription:
         self._broker = broker
         self._client: Any = broker.transport.client()
         self._pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True)
-        self._pubsub.subscribe(broker.keys.events())
+        try:
+            with translated(broker.transport):
+                self._pubsub.subscribe(broker.keys.events())
+        except BaseException:
+            self.close()
+            raise
 
     def get(self, timeout_s: float) -> list[dict[str, Any]]:
-        """The events of the next message, or nothing when none comes within `timeout_s`."""
-        from dtq.transport import translated
-
+        """The events of the next message, or nothing when none comes within `timeout_s`. Raises BrokerUnavailable."""
         with translated(self._broker.transport):
             message = self._pubsub.get_message(timeout=timeout_s)
         if message is None or message.get("type") != "message":
