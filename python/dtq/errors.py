@@ -307,6 +307,9 @@ class TaskTimeout(BaseException):
 class TaskCancelled(BaseException):
     """Raised in a handler whose task has been cancelled."""
 
+    by_worker: bool = False
+    """Set where the worker raises it; one that a handler raises by itself is a failure like others."""
+
 
 class TaskReleased(BaseException):
     """Raised in a handler whose worker shuts down: the task runs again elsewhere, without a charge."""

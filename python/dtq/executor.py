@@ -163,7 +163,7 @@ class Executor:
                 error_class="TaskReleased",
                 error="the worker shut down; the task runs again elsewhere",
             )
-        if isinstance(error, TaskCancelled):
+        if isinstance(error, TaskCancelled) and error.by_worker:
             return Outcome("C", cause="cancel requested", error_class="TaskCancelled", error="the task was cancelled")
         if isinstance(error, Discard):
             return Outcome("C", cause="discarded", error_class="Discard", error=message_of(error))

@@ -14,7 +14,7 @@ from dtq.executor import Executor
 from dtq.models import Outcome
 from dtq.settings import Settings
 from dtq.worker.async_runner import AsyncRunner, Attempt
-from tests.process.test_executor import claim
+from tests.process.test_executor import cancelled, claim
 
 SEQ = 7
 """The claim number in the claims that `claim` makes."""
@@ -67,7 +67,7 @@ def test_an_attempt_interrupted_before_its_start_ends(loop: Loop, first: bool) -
     if not first:
         loop.runner.loop()
     attempt = loop.expect()
-    loop.runner.interrupt(1, SEQ, dtq.TaskCancelled("the task was cancelled"))
+    loop.runner.interrupt(1, SEQ, cancelled())
     assert loop.runner.start(attempt, "q") is None
     assert loop.outcome().letter == "C"
 
@@ -77,7 +77,7 @@ def test_an_attempt_interrupted_right_behind_its_start_ends(loop: Loop) -> None:
     for _ in range(300):
         attempt = loop.expect()
         assert loop.runner.start(attempt, "q") is None
-        loop.runner.interrupt(1, SEQ, dtq.TaskCancelled("the task was cancelled"))
+        loop.runner.interrupt(1, SEQ, cancelled())
         assert loop.outcome().letter == "C"
 
 
@@ -85,7 +85,7 @@ def test_an_interrupt_of_another_claim_is_ignored(loop: Loop) -> None:
     """The place is the same, the number is not."""
     attempt = loop.expect()
     loop.runner.start(attempt, "q")
-    loop.runner.interrupt(1, SEQ + 1, dtq.TaskCancelled("the task was cancelled"))
+    loop.runner.interrupt(1, SEQ + 1, cancelled())
     assert not loop.ended.wait(0.05)
     loop.runner.interrupt(1, SEQ, dtq.TaskTimeout("late"))
     assert loop.outcome().cause == "timeout"

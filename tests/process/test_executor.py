@@ -50,6 +50,13 @@ def raising(error: BaseException) -> Callable[[], None]:
     return handler
 
 
+def cancelled() -> dtq.TaskCancelled:
+    """What the worker raises in the handler of a cancelled task."""
+    error = dtq.TaskCancelled("the task was cancelled")
+    error.by_worker = True
+    return error
+
+
 def test_a_success_is_the_result_itself() -> None:
     """No wrapper around what the handler returns."""
     assert run(lambda a, b=2: [a, b], {"a": 1}) == [1, 2]
@@ -63,7 +70,8 @@ def test_a_success_is_the_result_itself() -> None:
         (dtq.PermanentError("p"), "D", "permanent error"),
         (dtq.Discard("d"), "C", "discarded"),
         (dtq.TaskTimeout("late"), "R", "timeout"),
-        (dtq.TaskCancelled(), "C", "cancel requested"),
+        (dtq.TaskCancelled(), "R", "error"),
+        (cancelled(), "C", "cancel requested"),
         (dtq.TaskReleased(), "R", "error"),
         (SystemExit(3), "R", "error"),
         (GeneratorExit(), "R", "error"),

@@ -430,6 +430,8 @@ class Child:
 
     def _interrupt(self, place: int, seq: int, kind: str, text: str) -> None:
         error = INTERRUPTION_KINDS[kind](text)
+        if isinstance(error, TaskCancelled):
+            error.by_worker = True
         self._executor.releasing = self._executor.releasing or kind == "released"
         if place:
             self._runner.interrupt(place, seq, error)
