@@ -110,16 +110,17 @@ class Handle(Generic[R]):
                     await sleep(wait.pause())
         return self._final()
 
-    def cancel(self) -> str:
+    def cancel(self, *, actor: str | None = None) -> str:
         """Cancels the task: "cancelled" (it never starts) or "requested" (it runs; its worker is told).
 
+        actor: who cancels, for the audit stream; this process's user and host unless given.
         Raises TaskNotFound, IllegalTransition (it has ended), BrokerUnavailable.
         """
-        return self._cancelled(self._source.broker.cancel(self.queue, self.id))
+        return self._cancelled(self._source.broker.cancel(self.queue, self.id, actor=actor))
 
-    async def acancel(self) -> str:
+    async def acancel(self, *, actor: str | None = None) -> str:
         """`cancel` without blocking the loop."""
-        return self._cancelled(await (await self._source.abroker()).acancel(self.queue, self.id))
+        return self._cancelled(await (await self._source.abroker()).acancel(self.queue, self.id, actor=actor))
 
     # --- what the answers mean -----------------------------------------------------------------------------------
 

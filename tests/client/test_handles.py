@@ -222,3 +222,18 @@ def test_an_outage_longer_than_the_wait_is_said() -> None:
         with pytest.raises((dtq.BrokerUnavailable, dtq.ResultTimeout)):
             handle.result(timeout=0.3)
         assert 0.25 < time.monotonic() - started < 5
+
+
+def test_a_cancel_names_who_did_it(app: dtq.App) -> None:
+    """As every act in the audit stream: the actor that was given, or the user of this process (spec §5, §7)."""
+    first, second, third = (app.enqueue("noop") for _ in range(3))
+    first.cancel(actor="ada")
+    asyncio.run(second.acancel(actor="bob"))
+    third.cancel()
+    default, *given = [(entry.actor, entry.task_id) for entry in app.audit()]
+    assert given == [("bob", second.id), ("ada", first.id)]
+    assert "@" in default[0]
+    app.broker.cancel_many("default", [app.enqueue("noop").id], actor="eve", request_id="r1")
+    app.enqueue("noop")
+    app.broker.cancel_matching("default", actor="eve", request_id="r2")
+    assert [(entry.actor, entry.request_id) for entry in app.audit(2)] == [("eve", "r2"), ("eve", "r1")]

@@ -40,9 +40,11 @@ class Auditing(Calls):
         """
         self.command(*self._entry(action, queue, task_id, actor, request_id, facts or {}))
 
-    async def aaudit(self, action: str, queue: str, task_id: str = "", *, actor: str | None = None) -> None:
+    async def aaudit(
+        self, action: str, queue: str, task_id: str = "", *, actor: str | None = None, request_id: str | None = None
+    ) -> None:
         """As audit, without blocking the loop."""
-        await self.async_transport.call(pack_command(self._entry(action, queue, task_id, actor, None, {})))
+        await self.async_transport.call(pack_command(self._entry(action, queue, task_id, actor, request_id, {})))
 
     def _entry(
         self, action: str, queue: str, task_id: str, actor: str | None, request_id: str | None, facts: Mapping[str, Any]

@@ -24,24 +24,34 @@ _DONE: Final = ("cancelled", "requested")
 class Cancelling(Auditing):
     """Verbs of those who cancel, and of the workers that they cancel at. The audit stream tells who did."""
 
-    def cancel(self, queue: str, task_id: str) -> str:
+    def cancel(self, queue: str, task_id: str, *, actor: str | None = None, request_id: str | None = None) -> str:
         """Cancel a task, or ask its worker to.
+
+        Args:
+            queue: its queue.
+            task_id: its id.
+            actor: who, for the audit stream; this process's user and host unless given.
+            request_id: what ties the act to a request; a random one unless given.
 
         Returns:
             `cancelled`, `requested` (it runs, or was delivered), `terminal:<status>`, or `unknown`.
         """
-        return self.cancel_many(queue, [task_id])[0]
+        return self.cancel_many(queue, [task_id], actor=actor, request_id=request_id)[0]
 
-    async def acancel(self, queue: str, task_id: str) -> str:
+    async def acancel(
+        self, queue: str, task_id: str, *, actor: str | None = None, request_id: str | None = None
+    ) -> str:
         """As cancel, without blocking the loop."""
         call = self.front("cancel", queue)
         command = call.pack([*self._cancel_options(), task_id])
         answer = _answer((await self.async_transport.call(command, call.script))[0])
         if answer in _DONE:
-            await self.aaudit("cancel", queue, task_id)
+            await self.aaudit("cancel", queue, task_id, actor=actor, request_id=request_id)
         return answer
 
-    def cancel_many(self, queue: str, ids: Sequence[str]) -> list[str]:
+    def cancel_many(
+        self, queue: str, ids: Sequence[str], *, actor: str | None = None, request_id: str | None = None
+    ) -> list[str]:
         """Cancel several tasks of one queue, in slices; an answer for each, as cancel gives it."""
         answers: list[str] = []
         for at in range(0, len(ids), SLICE):
@@ -49,9 +59,9 @@ class Cancelling(Auditing):
             answers += [_answer(answer) for answer in reply]
             done = [task_id for task_id, answer in zip(ids[at:], answers[at:], strict=False) if answer in _DONE]
             if len(ids) == 1 and done:
-                self.audit("cancel", queue, done[0])
+                self.audit("cancel", queue, done[0], actor=actor, request_id=request_id)
             elif done:
-                self.audit("cancel", queue, facts={"ids": done})
+                self.audit("cancel", queue, facts={"ids": done}, actor=actor, request_id=request_id)
         return answers
 
     def cancel_matching(
@@ -61,6 +71,8 @@ class Cancelling(Auditing):
         task_type: str | None = None,
         statuses: Iterable[TaskStatus] = WAITING,
         dry_run: bool = False,
+        actor: str | None = None,
+        request_id: str | None = None,
     ) -> CancelCounts:
         """Cancel all tasks of a queue that match, in slices, each task checked by the script that cancels it.
 
@@ -71,6 +83,8 @@ class Cancelling(Auditing):
             task_type: only tasks of this type; None: of all.
             statuses: only tasks in these; of pending, queued, retrying, running.
             dry_run: count, and change nothing.
+            actor: who, for the audit stream; this process's user and host unless given.
+            request_id: what ties the act to a request; a random one unless given.
 
         Raises:
             ValueError: a status in which nothing can be cancelled.
@@ -91,7 +105,8 @@ class Cancelling(Auditing):
         finally:
             if not dry_run and any(counts[verdict] for verdict in _DONE):
                 chosen = {"task_type": task_type, "statuses": sorted(wanted)}
-                self.audit("cancel", queue, facts={"filter": chosen, **counts})
+                facts = {"filter": chosen, **counts}
+                self.audit("cancel", queue, facts=facts, actor=actor, request_id=request_id)
         return CancelCounts(counts["cancelled"], counts["requested"], counts["terminal"])
 
     def _cancel_options(self, task_type: str = "", codes: str = "", dry_run: bool = False) -> list[str | int]:
