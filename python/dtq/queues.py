@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from dtq.client import Client
 from dtq.dead_letters import DeadLetter, DeadLetterFilter, is_entry, read_dead_letter, requeue_parts
-from dtq.errors import DtqError, IdempotencyKeyReused, IllegalTransition, InvalidTask, TaskNotFound, UniqueConflict
+from dtq.errors import (
+    DtqError,
+    IdempotencyKeyReused,
+    IllegalTransition,
+    InvalidTask,
+    QueueFull,
+    TaskNotFound,
+    UniqueConflict,
+)
 from dtq.handles import Handle
 from dtq.models import TaskStatus
 from dtq.options import check_task_type
@@ -138,7 +146,7 @@ class Queue:
         name: its task's id, or its entry. payload: another one instead of its own. deadline: a new one; needed where
         the old one has passed.
         Raises TaskNotFound, IllegalTransition (with the status it has), InvalidTask, UniqueConflict,
-        IdempotencyKeyReused. Of many calls at once one succeeds.
+        IdempotencyKeyReused, QueueFull (DTQ_MAX_QUEUE_DEPTH). Of many calls at once one succeeds.
         """
         letter = self.dead_letter(name)
         self._requeue(letter, payload, deadline)
@@ -155,7 +163,9 @@ class Queue:
     ) -> Iterator[Requeued]:
         """Queues the tasks of all dead letters that `which` accepts again, oldest first; iterate to do it.
 
-        rate: most tasks a second. dry_run: change nothing; what could be sent is told, not whether a lock is held.
+        It ends with the first one for which the queue has no room; the error of that one is QueueFull.
+        rate: most tasks a second. dry_run: change nothing; what could be sent is told, not whether a lock is held or
+        there is room.
         """
         if rate is not None and not 0 < rate < float("inf"):
             raise InvalidTask("rate", f"{rate!r} is no rate; use tasks a second, more than 0")
@@ -174,6 +184,9 @@ class Queue:
                     else:
                         self._requeue(letter, None, deadline)
                         written.add(letter)
+                except QueueFull as error:  # so would be all that follow, or they would take what producers wait for
+                    yield Requeued(letter, error)
+                    return
                 except (InvalidTask, IllegalTransition, TaskNotFound, UniqueConflict, IdempotencyKeyReused) as error:
                     yield Requeued(letter, error)
                     continue
@@ -238,6 +251,11 @@ class Queue:
             raise _not_dead(letter.task_id, TaskStatus.from_code(int(detail)))
         if verdict == "deadline":
             raise _too_late(letter)
+        if verdict == "full":
+            raise QueueFull(
+                f"queue: {self.name!r} holds its limit of {self._client.settings.max_queue_depth} tasks "
+                f"(DTQ_MAX_QUEUE_DEPTH); task {letter.task_id} stays among the dead letters, try again"
+            )
         if verdict == "unique":
             raise UniqueConflict(f"unique: task {detail} of queue {self.name!r} holds the lock; wait for it", detail)
         if verdict == "key":

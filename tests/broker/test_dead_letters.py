@@ -225,6 +225,24 @@ def test_a_key_that_another_task_holds_refuses(broker: Broker, app: dtq.App, que
     child.settle(child.claim()[0])
 
 
+def test_a_full_queue_refuses(broker: Broker, settings: Settings) -> None:
+    """The depth cap is a hard limit, for requeues too; of many the first without room is the last (spec §3, §7)."""
+    tasks = enqueue(broker, 4)
+    die(broker, 4)
+    with dtq.App(settings.redis_url, queue=QUEUE, max_queue_depth=2) as app:
+        queue = app.queue()
+        *done, last = queue.requeue_all()
+        assert [(item.letter.task_id, item.error) for item in done] == [(tasks[0], None), (tasks[1], None)]
+        assert last.letter.task_id == tasks[2]
+        assert isinstance(last.error, dtq.QueueFull)
+        assert app.audit(1)[0].facts["ids"] == tasks[:2]
+        with pytest.raises(dtq.QueueFull, match="limit of 2"):
+            queue.requeue(tasks[3])
+        assert queue.dead_letter_count() == 2
+        broker.cancel(QUEUE, tasks[0])
+        queue.requeue(tasks[3])
+
+
 def test_filters(broker: Broker, queue: Queue) -> None:
     """Type, error class, age, payload paths; exact in type."""
     first = dead_task(broker, task_type="mail")

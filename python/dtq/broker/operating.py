@@ -55,9 +55,10 @@ class Operating(Auditing):
             place: as in an enqueue chunk: band digit, then options.
 
         Returns:
-            `requeued`, `live`, `ended`, `gone`, `deadline`, `unique` or `key`, with a status code or an id.
+            `requeued`, `live`, `ended`, `gone`, `deadline`, `unique`, `key` or `full`, with a status code or an id.
         """
-        verdict, _, detail = self.run("requeue", queue, entry, task_id, envelope, place).decode().partition(" ")
+        answer = self.run("requeue", queue, entry, task_id, envelope, place, self.settings.max_queue_depth)
+        verdict, _, detail = answer.decode().partition(" ")
         return verdict, detail
 
     def discard(self, queue: str, letters: Sequence[tuple[str, bytes]]) -> int:

@@ -2,8 +2,9 @@
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  5 dead-letter entry  6 id  7 envelope (encoded anew by the caller)  8 place, as for enqueue: band digit, then
 --       t<ttl ms>; d<deadline ms>; u<fingerprint>,<ttl ms>; i<key>,<fingerprint>,<ttl ms>; b<batch>;
+--       9 depth cap (0 off)
 -- Returns  'requeued' | 'live <status code>' | 'ended <status code>' | 'gone' (the entry does not stand)
---          | 'deadline' | 'unique <holder>' | 'key <holder>'; nothing is written but for 'requeued'
+--          | 'deadline' | 'unique <holder>' | 'key <holder>' | 'full'; nothing is written but for 'requeued'
 -- Attempt 1, released 0; the old attempts stay as history. The entry is named, so that of many at once one succeeds, and
 -- a late copy cannot requeue a second death.
 --@include prelude
@@ -39,6 +40,9 @@ if held then
   if holder ~= id then return 'key ' .. holder end
   work = first -- the key answers for what it was first used with, also when the payload was edited
 end
+-- the hard limit of an enqueue: this is one, too (spec §3)
+local cap = tonumber(ARGV[9])
+if cap > 0 and call('HLEN', LIVE) >= cap then return 'full' end
 
 -- every check is done: from here on only writes
 local tail = ''
