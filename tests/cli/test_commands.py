@@ -430,3 +430,11 @@ def test_help_and_version_are_no_errors() -> None:
         answer = dtq(*words)
         assert (answer.code, answer.err) == (0, "")
         assert answer.out.strip()
+
+
+@pytest.mark.parametrize("words", [["worker", "tests.process.handlers:app"], ["status"]])
+def test_an_interrupt_during_the_imports(tmp_path: Path, words: list[str]) -> None:
+    """Ctrl-C right after the start, before anything of the command is there: a line and 130, no traceback."""
+    (tmp_path / "typer.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)\n")
+    done = dtq(*words, cwd=tmp_path)
+    assert (done.code, done.out, done.err) == (130, "", "dtq: interrupted\n")

@@ -26,6 +26,7 @@ from tests.servers import PrivateServer
         ("tests.process.app_that_raises:app", "broken on purpose"),
         ("tests.process.app_that_exits:app", "app_that_exits"),
         ("tests.process.app_that_dies:app", "process"),
+        ("tests.process.app_that_interrupts:app", "app_that_interrupts:app: importing it raised KeyboardInterrupt"),
     ],
 )
 def test_an_app_that_cannot_be_used(stage: Stage, app: str, word: str, preload: bool) -> None:

@@ -94,8 +94,11 @@ def _import(app_path: str, channel: Channel) -> App | None:
     except DtqError as error:
         channel.send({"say": "failed", "why": str(error)})
         return None
-    except SystemExit as error:
-        channel.send({"say": "failed", "why": f"{app_path}: importing it ended the process (sys.exit({error.code!r}))"})
+    except BaseException as error:  # no signal: those are ignored here, so the app itself raised it
+        what = f"raised {type(error).__name__}"
+        if isinstance(error, SystemExit):
+            what = f"ended the process (sys.exit({error.code!r}))"
+        channel.send({"say": "failed", "why": f"{app_path}: importing it {what}"})
         return None
     channel.send(manifest)
     return app
