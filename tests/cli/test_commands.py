@@ -432,6 +432,14 @@ def test_help_and_version_are_no_errors() -> None:
         assert answer.out.strip()
 
 
+@pytest.mark.parametrize("queues", ["", " , "])
+def test_a_worker_with_an_empty_list_of_queues(folder: Path, clean_server: PrivateServer, queues: str) -> None:
+    """`-q "$QUEUES"` with nothing in the variable is a mistake, not every queue."""
+    done = dtq("worker", "shop:app", "--burst", "-q", queues, url=clean_server.url, cwd=folder)
+    assert done.code == 2
+    assert "queues: none is named; name one" in done.err.splitlines()[-1]
+
+
 @pytest.mark.parametrize("words", [["worker", "tests.process.handlers:app"], ["status"]])
 def test_an_interrupt_during_the_imports(tmp_path: Path, words: list[str]) -> None:
     """Ctrl-C right after the start, before anything of the command is there: a line and 130, no traceback."""

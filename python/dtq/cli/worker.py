@@ -46,7 +46,7 @@ def worker(
     return run_worker(
         application,
         overrides={name: value for name, value in overrides.items() if value is not None},
-        queues=named or None,
+        queues=named if queues else None,
         children=children,
         burst=burst,
         preload=preload,

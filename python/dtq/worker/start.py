@@ -137,7 +137,9 @@ def _settings(
 
 
 def _queues(settings: Settings, manifest: Message, queues: Sequence[str] | None) -> list[str]:
-    if queues:
+    if queues is not None:
+        if not queues:  # a variable of a script that was empty must not become "all"
+            raise InvalidTask("queues", "none is named; name one, or leave the option out for those of the app's tasks")
         return [check_queue(queue) for queue in dict.fromkeys(queues)]
     return list(dict.fromkeys([*(task["queue"] for task in manifest["tasks"]), settings.queue]))
 
