@@ -11,7 +11,10 @@ from typing import Self
 
 
 class Proxy:
-    """Forwards connections to a unix socket. `drop` replies of `only` commands are swallowed, their connection cut."""
+    """Forwards connections to a unix socket. `drop` replies of `only` commands are swallowed, their connection cut.
+
+    piece: requests reach the server in so many bytes at a time, as on a slow network; 0: as they come.
+    """
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -20,6 +23,7 @@ class Proxy:
         self.drop = 0
         self.only = b"EVALSHA"
         self.dropped = 0
+        self.piece = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"{self._directory.name}/s")
         self._listener.listen()
@@ -62,7 +66,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 20):
                 last[0] = data
-                server.sendall(data)
+                piece = self.piece or len(data)
+                for at in range(0, len(data), piece):
+                    server.sendall(data[at : at + piece])
             server.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, server: socket.socket, client: socket.socket, last: list[bytes]) -> None:

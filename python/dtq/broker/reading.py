@@ -20,7 +20,10 @@ class Reading(Calls):
         return sorted(name.decode() for name in self.command("SMEMBERS", self.keys.queues()))
 
     def queue_counts(self, queue: str) -> QueueCounts:
-        """One queue in figures, in a few round trips that do not depend on its size."""
+        """One queue in figures, in a few round trips that do not depend on its size.
+
+        All of one instant, but for the age of the oldest task.
+        """
         with translated(self.transport):
             client = self.transport.client()
             try:
@@ -30,7 +33,8 @@ class Reading(Calls):
 
     def _counts(self, client: Any, queue: str) -> QueueCounts:
         keys = self.keys
-        pipeline = client.pipeline(transaction=False)
+        # At one instant: a task that moves in between would be counted nowhere, and a worker in burst mode would leave.
+        pipeline = client.pipeline(transaction=True)
         pipeline.hlen(keys.live(queue))
         pipeline.hgetall(keys.meta(queue))
         pipeline.zcard(keys.schedule(queue))
