@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from dtq.broker import Broker
+from dtq.broker import Broker, QueueCounts
 from dtq.settings import Settings
-from tests.broker.driver import QUEUE
+from dtq.worker.scheduler import BurstWatch
+from tests.broker.driver import QUEUE, Child, enqueue
 from tests.client.proxy import Proxy
 from tests.servers import PrivateServer
 
@@ -51,3 +52,30 @@ def test_a_task_that_moves_is_counted_once(broker: Broker, clean_server: Private
         mover.join()
         broker.command("DEL", *keys)
     assert {counts.waiting + counts.running + counts.retrying for counts in seen} == {1}
+
+
+def test_a_burst_does_not_end_while_a_task_hops_between_queues(broker: Broker, settings: Settings) -> None:
+    """Each queue was empty when it was looked at, and the last task of the second had enqueued into the first."""
+
+    class Hopping(Broker):
+        """Between the looks at `q` and at `second`, a task of `second` enqueues into `q` and ends."""
+
+        def queue_counts(self, queue: str) -> QueueCounts:
+            if queue == "second" and runs:
+                enqueue(broker)
+                child.settle(runs.pop())
+            return super().queue_counts(queue)
+
+    child = Child(broker, queue="second")
+    broker.prepare_queue("second")
+    enqueue(broker, queue="second")
+    runs = child.claim()
+    hopping, ended = Hopping(settings), []
+    watch = BurstWatch(hopping, [QUEUE, "second"], lambda: ended.append(1))
+    watch.run()
+    assert not ended
+    last = Child(broker)
+    last.settle(last.claim()[0])
+    watch.run()
+    assert ended
+    hopping.close()

@@ -153,10 +153,22 @@ class BurstWatch:
         self._on_empty = on_empty
 
     def run(self) -> None:
-        """Look once."""
+        """Look at each queue; where all are empty, a second time.
+
+        While the last of them was looked at, its last task may have enqueued into the first. If none has got a task
+        since it was seen empty, they were so all at once.
+        """
         self.next_at = SYSTEM.monotonic() + _LOOK_S
+        births = self._births_if_empty()
+        if births is not None and (len(births) == 1 or self._births_if_empty() == births):
+            self._on_empty()
+
+    def _births_if_empty(self) -> list[int] | None:
+        """How many tasks each queue has ever got; None where one of them has something to do."""
+        births: list[int] = []
         for queue in self._queues:
             counts = self._broker.queue_counts(queue)
             if (counts.waiting and not counts.paused) or counts.running or counts.retrying:
-                return
-        self._on_empty()
+                return None
+            births.append(counts.totals.get("submitted", 0))
+        return births
