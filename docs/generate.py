@@ -31,7 +31,7 @@ _SETTINGS = """\
 A setting is a keyword of `dtq.App(...)` and an environment variable. A keyword wins over its variable, the variable
 over the default; an option of `dtq worker` wins over all three. Everything that is wrong is listed in one
 `InvalidSettings` error. Switches are `1`, `true`, `yes`, `on` or `0`, `false`, `no`, `off`. An empty variable counts
-as unset.
+as unset. A variable that is no setting and looks like a misspelled one is refused; others are left alone.
 
 | keyword | variable | type | default | bounds | meaning |
 |---|---|---|---|---|---|

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
@@ -198,7 +198,8 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None, **overrides: object) -> Settings:
         """Settings from `DTQ_*` variables (of this process unless `environment` is given) and keywords, which win.
 
-        Keywords that are None stand for "not given". Raises InvalidSettings, listing all that is wrong.
+        Keywords that are None stand for "not given". Raises InvalidSettings, listing all that is wrong: values, and
+        names of variables that are nearly those of a setting.
         """
         environment = os.environ if environment is None else environment
         table = {row.name: row for row in settings_table()}
@@ -219,6 +220,7 @@ class Settings:
                     problems.append(f"{row.env}: {text!r} is not {_expected(row)}")
                 else:
                     problems += _problems(row, values[name], row.env)
+        problems += _misspelled(environment, table.values())
         if problems:
             raise InvalidSettings(problems)
         return cls(**values)
@@ -335,6 +337,41 @@ def url_problem(url: str) -> str | None:
     if database and not (database.isascii() and database.isdigit()):
         return "the database of the URL is no number; give redis://host:port/0"
     return None
+
+
+_OF_OTHERS = ("DTQ_API_KEY", "DTQ_API_READ", "DTQ_DEMO_LOG", "DTQ_LOG_JSON")
+"""Variables of dtq's programs that are no settings of an App."""
+_OF_KUBERNETES = re.compile(r"DTQ_.*(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
+"""What Kubernetes tells every pod of a service whose name begins with `dtq`."""
+_ALIKE = 0.8
+"""From here on (0 to 1) a name is taken for a misspelled one; what is less alike belongs to somebody else."""
+
+
+def _misspelled(environment: Mapping[str, str], table: Iterable[SettingRow]) -> list[str]:
+    """Variables that nobody reads and that are nearly a setting's: the setting would stay at its default, unnoticed."""
+    known = [row.env for row in table]
+    problems: list[str] = []
+    for name in environment:
+        if not name.startswith("DTQ_") or name in known or name in _OF_OTHERS or not environment[name].strip():
+            continue
+        if _OF_KUBERNETES.fullmatch(name):
+            continue
+        likeness, nearest = max((_likeness(name, other), other) for other in known)
+        if likeness >= _ALIKE:
+            problems.append(f"{name}: there is no such setting; {nearest} may be meant")
+    return problems
+
+
+def _likeness(name: str, known: str) -> float:
+    """How much a variable's name resembles a known one: as a whole, or each word of it one of the other's words."""
+    from difflib import SequenceMatcher
+
+    def ratio(left: str, right: str) -> float:
+        return SequenceMatcher(None, left, right).ratio()
+
+    words, others = name.split("_")[1:], known.split("_")[1:]
+    by_word = sum(max(ratio(word, other) for other in others) for word in words) / len(words)
+    return max(ratio("_".join(words), "_".join(others)), 0.95 * by_word)
 
 
 def _cross_problems(settings: Settings) -> list[str]:

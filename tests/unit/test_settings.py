@@ -116,3 +116,39 @@ def test_a_url_is_never_repeated_in_a_message() -> None:
     with pytest.raises(InvalidSettings) as caught:
         Settings(redis_url="")
     assert str(caught.value) == "redis_url (DTQ_REDIS_URL): the value is not a text"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("DTQ_RETENTON", "DTQ_TASK_RETENTION_S"),
+        ("DTQ_RETENTION", "DTQ_TASK_RETENTION_S"),
+        ("DTQ_URL", "DTQ_REDIS_URL"),
+        ("DTQ_REDISURL", "DTQ_REDIS_URL"),
+        ("DTQ_CHILDRN", "DTQ_CHILDREN"),
+        ("DTQ_LEASE", "DTQ_LEASE_S"),
+        ("DTQ_LEASE_MS", "DTQ_LEASE_S"),
+        ("DTQ_MAX_PAYLOAD", "DTQ_MAX_PAYLOAD_BYTES"),
+        ("DTQ_SHUTDOWN_GRACE", "DTQ_SHUTDOWN_GRACE_S"),
+    ],
+)
+def test_a_misspelled_variable_is_refused(name: str, meant: str) -> None:
+    """It would change nothing, and nobody would notice (spec §10); its value is not shown: it may be a URL."""
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.from_environment({name: "S3CRET"})
+    assert caught.value.problems == (f"{name}: there is no such setting; {meant} may be meant",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DTQ_LOG_JSON", "DTQ_API_KEY", "DTQ_API_READ", "DTQ_DEMO_LOG", "DTQ_MODEL_EXAMPLES", "DTQ_SECRET", "DTQ_",
+        "DTQ_TEST_REDIS_URL",
+        "DTQ_SERVICE_HOST", "DTQ_PORT_6379_TCP_ADDR", "DTQ_REDIS_SERVICE_PORT", "DTQ_REDIS_PORT", "XDTQ_LEASE",
+        "DTQ_REDIS_PORT_6379_TCP",
+    ],
+)  # fmt: skip
+def test_variables_of_others_are_left_alone(name: str) -> None:
+    """Those of other programs, and what Kubernetes gives a pod beside a service called dtq or dtq-redis."""
+    Settings.from_environment({name: "tcp://10.0.0.1:6379"})
+    Settings.from_environment({"DTQ_LEASE": " "})
