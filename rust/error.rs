@@ -22,6 +22,24 @@ impl ErrorKind {
     }
 }
 
+/// How large something refused is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes.
+    Exactly(usize),
+    /// Counted so far, not to the end.
+    MoreThan(usize),
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(bytes) => write!(formatter, "{bytes} bytes"),
+            Self::MoreThan(bytes) => write!(formatter, "more than {bytes} bytes"),
+        }
+    }
+}
+
 /// Refused input; displayed as `field: problem`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreError {
@@ -44,12 +62,13 @@ impl CoreError {
     }
 
     /// An error of kind `TooLarge`, for JSON that outgrew its limit.
-    pub fn too_large(field: impl Into<String>, max_bytes: usize) -> Self {
+    pub fn too_large(field: impl Into<String>, max_bytes: usize, size: Size) -> Self {
         Self {
             kind: ErrorKind::TooLarge,
             field: field.into(),
             problem: format!(
-                "larger than the limit of {max_bytes} bytes of compact JSON; store the data elsewhere and pass a reference"
+                "larger than the limit of {max_bytes} bytes of compact JSON: {size}; store the data elsewhere and pass a \
+                 reference"
             ),
         }
     }

@@ -57,10 +57,7 @@ impl Refusal {
 
     /// The error, with the path that starts at `root`.
     #[must_use]
-    pub fn into_error(self, root: &str, max_bytes: usize) -> CoreError {
-        if self.too_large {
-            return CoreError::too_large(root, max_bytes);
-        }
+    pub fn into_error(self, root: &str) -> CoreError {
         CoreError::invalid(path(root, &self.steps), self.problem)
     }
 }
@@ -227,7 +224,7 @@ mod tests {
             .inside(Step::Key("two words".to_owned()))
             .inside(Step::Key("items".to_owned()));
         assert_eq!(
-            refusal.into_error("payload", 0).to_string(),
+            refusal.into_error("payload").to_string(),
             "payload.items[\"two words\"][3].price: no"
         );
     }
@@ -238,6 +235,6 @@ mod tests {
         for _ in 0..128 {
             refusal = refusal.inside(Step::Key("a".repeat(60)));
         }
-        assert!(refusal.into_error("payload", 0).field.len() < 1000);
+        assert!(refusal.into_error("payload").field.len() < 1000);
     }
 }

@@ -1,7 +1,7 @@
 //! Python values to JSON, refusing whatever would not come back as it was.
 
 use super::type_name;
-use crate::error::CoreError as Refused;
+use crate::error::{CoreError as Refused, Size};
 use crate::json::{MAX_DEPTH, Refusal, Step, put_float, put_integer, put_string};
 use pyo3::PyTypeInfo;
 use pyo3::prelude::*;
@@ -13,10 +13,18 @@ static ENUM_TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 type Encoded = Result<(), Box<Refusal>>;
 
+/// Up to here the size of a value that is too large is counted: a few lists within each other can stand for more than
+/// any memory holds.
+const COUNTED_MOST: usize = 64 * 1024 * 1024;
+
 struct Encoder<'a> {
     out: &'a mut Vec<u8>,
+    /// Length of `out` before the value.
+    start: usize,
     /// Length that `out` must not exceed.
     limit: usize,
+    /// Set while a value is only counted: the bytes that have been dropped from `out`.
+    counted: Option<usize>,
 }
 
 /// Appends the JSON of `value`; on an error `out` is as it was. `root` names the value in errors.
@@ -29,15 +37,22 @@ pub fn encode(
     let start = out.len();
     let max_bytes = max_bytes.unwrap_or(usize::MAX);
     let mut encoder = Encoder {
+        start,
         limit: start.saturating_add(max_bytes),
+        counted: None,
         out,
     };
     encoder
         .value(value, 0)
         .and_then(|()| encoder.check_size(0))
         .map_err(|refusal| {
-            out.truncate(start);
-            refusal.into_error(root, max_bytes)
+            let error = if refusal.too_large {
+                Refused::too_large(root, max_bytes, encoder.measure(value))
+            } else {
+                refusal.into_error(root)
+            };
+            encoder.out.truncate(start);
+            error
         })
 }
 
@@ -63,11 +78,39 @@ fn exact<'a, 'py, T: PyTypeInfo>(value: &'a Bound<'py, PyAny>) -> Option<&'a Bou
 
 impl Encoder<'_> {
     /// Called where output grows without bound, so that a huge value ends early.
-    fn check_size(&self, more: usize) -> Encoded {
+    fn check_size(&mut self, more: usize) -> Encoded {
         if self.out.len().saturating_add(more) > self.limit {
-            Err(Refusal::too_large())
+            self.outgrown(more)
         } else {
             Ok(())
+        }
+    }
+
+    /// The end of a value; one that is only counted goes on, without what it has written.
+    #[cold]
+    fn outgrown(&mut self, more: usize) -> Encoded {
+        let Some(counted) = &mut self.counted else {
+            return Err(Refusal::too_large());
+        };
+        *counted += self.out.len() - self.start;
+        self.out.truncate(self.start);
+        if counted.saturating_add(more) > COUNTED_MOST {
+            *counted = counted.saturating_add(more);
+            return Err(Refusal::too_large());
+        }
+        Ok(())
+    }
+
+    /// The size of a value that was found too large: it is walked again, for the error only.
+    #[cold]
+    fn measure(&mut self, value: &Bound<'_, PyAny>) -> Size {
+        self.out.truncate(self.start);
+        self.counted = Some(0);
+        let walked = self.value(value, 0);
+        let bytes = self.counted.unwrap_or(0) + self.out.len() - self.start;
+        match walked {
+            Ok(()) => Size::Exactly(bytes),
+            Err(_) => Size::MoreThan(bytes),
         }
     }
 
@@ -157,7 +200,7 @@ impl Encoder<'_> {
         Err(Refusal::new(format!("{name} is not JSON; use None or a string")))
     }
 
-    fn enter(&self, depth: usize) -> Encoded {
+    fn enter(&mut self, depth: usize) -> Encoded {
         if depth >= MAX_DEPTH {
             return Err(Refusal::new(format!(
                 "nested deeper than {MAX_DEPTH} levels (or in a cycle); flatten it"
@@ -169,9 +212,8 @@ impl Encoder<'_> {
     fn dict(&mut self, dict: &Bound<'_, PyDict>, depth: usize) -> Encoded {
         self.enter(depth)?;
         self.out.push(b'{');
-        let start = self.out.len();
-        for (key, value) in dict.iter() {
-            if self.out.len() > start {
+        for (index, (key, value)) in dict.iter().enumerate() {
+            if index > 0 {
                 self.out.push(b',');
             }
             let key = key_string(&key)?;

@@ -162,7 +162,7 @@ def test_full_queues_refuse(clean_server: PrivateServer) -> None:
 def test_a_payload_that_is_too_large(clean_server: PrivateServer) -> None:
     with dtq.App(clean_server.url, max_payload_bytes=20) as app:
         app.enqueue("noop", {"text": "x" * 9})
-        with pytest.raises(dtq.PayloadTooLarge, match=r"^payload: "):
+        with pytest.raises(dtq.PayloadTooLarge, match=r"^payload: .* 20 bytes .*: 21 bytes"):
             app.enqueue("noop", {"text": "x" * 10})
         assert app.broker.queue_counts("default").waiting == 1
 

@@ -178,7 +178,7 @@ def test_the_size_limit_is_exact(value: object, limit: int) -> None:
     with pytest.raises(_core.CoreError) as caught:
         _core.encode_json(value, "result", limit)
     assert (caught.value.kind, caught.value.field) == ("too_large", "result")
-    assert f"the limit of {limit} bytes" in str(caught.value)
+    assert f"the limit of {limit} bytes of compact JSON: {size} bytes;" in str(caught.value)
 
 
 def test_a_huge_value_ends_early() -> None:
@@ -187,6 +187,27 @@ def test_a_huge_value_ends_early() -> None:
     with pytest.raises(_core.CoreError) as caught:
         _core.encode_json(payload, max_bytes=262_144)
     assert caught.value.kind == "too_large"
+    assert "of compact JSON: more than " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (["x" * 1000] * 300, "300901 bytes"),
+        ({str(i): i for i in range(100_000)}, "1377781 bytes"),
+        ("\n" * 100_000, "200002 bytes"),
+        ("x" * 100_000_000, "more than 100000000 bytes"),
+        (["x" * 1000, float("nan")], "more than 1004 bytes"),
+    ],
+)
+def test_the_size_of_what_is_too_large_is_told(value: object, size: str) -> None:
+    """Limit and actual size, so that it is known how far off it is (S081); counted up to a bound."""
+    with pytest.raises(_core.CoreError) as caught:
+        _core.encode_json(value, "result", 100)
+    assert str(caught.value) == (
+        f"result: larger than the limit of 100 bytes of compact JSON: {size}; store the data elsewhere and pass "
+        f"a reference"
+    )
 
 
 @given(
