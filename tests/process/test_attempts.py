@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -251,3 +252,32 @@ def test_a_queue_with_damaged_keys_does_not_stop_the_others(stage: Stage, key: s
     if key == "schedule":
         stage.wait_until(lambda: "a-damaged: promotion of due tasks is not possible" in worker.log, 5, "one line")
     assert worker.log.count("a-damaged") <= 3
+
+
+@pytest.mark.parametrize("key", ["live", "meta", "schedule", "a used stream", "an unused stream"])
+def test_a_child_serves_the_queues_beside_a_damaged_one(stage: Stage, key: str) -> None:
+    """A key of the first one has a wrong type: what is in the second runs on, and the first once it is mended."""
+    worker = stage.worker(queues=["bad", "good"], children=1)
+    broker = stage.app.broker
+    stage.ended(stage.app.enqueue("noop", {}, queue="bad"))
+    band = {"a used stream": 5, "an unused stream": 7}.get(key)
+    name = broker.keys.stream("bad", band) if band else getattr(broker.keys, key)("bad")
+    stands = broker.command("EXISTS", name)
+    if stands:
+        broker.command("RENAME", name, "kept")
+    broker.command("SET", name, "damaged")
+    if key == "live":
+        broker.command("XADD", broker.keys.stream("bad", 5), "*", "id", "envelope")  # so that it is looked at
+    at = now()
+    for i in range(20):
+        stage.ended(stage.app.enqueue("mark", {"name": f"m{i}"}, queue="good"))
+    assert now() - at < 5
+    assert worker.log.count("work on it is not possible") <= 1, worker.log
+    assert worker.log.count("Redis is unavailable") <= 1  # a stream's removal itself ends the read that stands there
+    broker.command("DEL", name)
+    if stands:
+        broker.command("RENAME", "kept", name)
+    broker.prepare_queue("bad")
+    stage.ended(stage.app.enqueue("noop", {}, queue="bad"), timeout=6)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0

@@ -80,6 +80,11 @@ class Working(Calls):
         called = [keys.live(queue), keys.meta(queue), keys.sends(queue), keys.stream(queue, 0)[:-1]]
         return pack_command(["EVALSHA", script("adopt").sha, len(called), *called, consumer, f"{send:016d}", seq])
 
+    def has_streams(self, queue: str) -> bool:
+        """Whether the keys of a queue's streams are streams, or not there."""
+        kinds = {self.command("TYPE", self.keys.stream(queue, band)) for band in BANDS}
+        return kinds <= {b"stream", b"none"}
+
     def reader(self, consumer: str) -> Reader:
         """A connection of its own for blocking reads."""
         return Reader(self.transport, self.keys, consumer)

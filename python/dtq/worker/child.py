@@ -148,7 +148,7 @@ class Child:
             self._adopts.clear()
             self._turns.lost()
         self._settle()
-        if not self._in_flight:
+        if not (self._in_flight or self._turns.waiting):
             return False
         if self._turns.unsure:
             self._show_unbegun()
@@ -160,7 +160,10 @@ class Child:
         self._slots.revoke(self._number)
         with self._turns.lock:
             for index in range(len(self._queues)):
-                self._offer(index, self._turns.take(index, 0, held=self._held(index), recover=True))
+                claims = self._turns.take(index, 0, held=self._held(index), recover=True)
+                if claims is None and self._batches:
+                    break  # what follows would not fit the open window: the hand-over finds it
+                self._offer(index, claims)
         self._batches.clear()
 
     def _want(self) -> int:
@@ -179,7 +182,10 @@ class Child:
                 mine = adopts.get(index, ())
                 if self._batches and not mine:
                     continue
-                self._offer(index, self._turns.take(index, want, adopts=mine, held=self._held(index), idle=True))
+                claims = self._turns.take(index, want, adopts=mine, held=self._held(index), idle=True)
+                if claims is None and self._batches:
+                    break  # what follows would not fit the open window; recovery finds what was read
+                self._offer(index, claims)
             if not self._turns.waiting:
                 self._oldest_ns = 0
         return bool(self._batches)
@@ -189,7 +195,7 @@ class Child:
         held = [attempt.claim.seq for attempt in self._in_flight.values() if attempt.index == index]
         return held + [claim.seq for batch_index, batch in self._batches if batch_index == index for claim in batch]
 
-    def _offer(self, index: int, claims: list[Claim]) -> None:
+    def _offer(self, index: int, claims: list[Claim] | None) -> None:
         if not claims:
             return
         if not self._slots.offer(self._number, claims[0].seq, len(claims)):
@@ -222,8 +228,10 @@ class Child:
             for queue in self._queues:
                 self._turns.mend_group(queue)
             return
-        except BrokerUnavailable:
+        except BrokerUnavailable as error:
             self._turns.lost()
+            if error.damaged and self._turns.leave_out_damaged(queues, error):
+                return
             raise
         if got is None:
             return

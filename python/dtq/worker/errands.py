@@ -150,9 +150,18 @@ class Errands:
         return self._live() | set(self._handing_over)
 
     def _in_every_queue(self, work: Callable[[str], object]) -> None:
+        """One whose keys are damaged keeps the job open, but not from the others."""
+        damaged: BrokerUnavailable | None = None
         for queue in self._queues:
             try:
-                work(queue)
-            except GroupLost:
-                self._broker.prepare_queue(queue)
-                work(queue)
+                try:
+                    work(queue)
+                except GroupLost:
+                    self._broker.prepare_queue(queue)
+                    work(queue)
+            except BrokerUnavailable as error:
+                if not error.damaged:
+                    raise
+                damaged = error
+        if damaged is not None:
+            raise damaged

@@ -12,6 +12,7 @@ from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.errors import WorkerDeclaredDead
 from dtq.settings import Settings
+from dtq.worker.scheduler import Isolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Lease:
         self._live = live
         self._fate = fate
         self._last_success_ms = 0
+        self._isolation = Isolation("the look for strays")
         self._margin_s = min(1.0, settings.lease_s / 10)
 
     def run(self) -> None:
@@ -79,8 +81,10 @@ class Lease:
 
     def _sweep(self) -> None:
         """Hand over what stands under the names of children that are gone."""
-        for queue in self._queues:
-            for consumer in self._broker.consumers(queue):
-                if consumer.startswith(f"{self._worker_id}.") and consumer not in self._live():
-                    fate = self._fate(consumer) or _UNKNOWN
-                    self._broker.hand_over(queue, consumer, fate.watermark, fate.executing, fate.cause, ended=True)
+        self._isolation.each(self._queues, self._sweep_queue)
+
+    def _sweep_queue(self, queue: str) -> None:
+        for consumer in self._broker.consumers(queue):
+            if consumer.startswith(f"{self._worker_id}.") and consumer not in self._live():
+                fate = self._fate(consumer) or _UNKNOWN
+                self._broker.hand_over(queue, consumer, fate.watermark, fate.executing, fate.cause, ended=True)

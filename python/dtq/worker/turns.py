@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from dtq._core import Claim, CoreError, Outcomes
 from dtq.broker import Broker
+from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, GroupLost
 from dtq.executor import Executor
 from dtq.models import Outcome
@@ -16,6 +17,9 @@ from dtq.worker.journal import LOGGER
 # After a lost reply the next claim number is beyond all that the lost send, and the recovery of everything it and
 # earlier ones claimed, can have used. Numbers are 48 bits wide: room for 280 million losses.
 _SEQ_GAP = 1_000_000
+_ASIDE_S = 2.0
+"""So long nothing is asked of a queue whose keys are damaged; then it is tried again."""
+_TELL_S = 10.0
 
 Adopted = tuple[int, bytes, bytes]
 
@@ -46,7 +50,9 @@ class Turns:
         self._next_seq = 1
         self._lost = [False] * len(self._queues)
         self.paused = [False] * len(self._queues)
-        """Which queues were paused when their last turn looked."""
+        """Which queues a read leaves out: those that were paused when their last turn looked, or are damaged."""
+        self._aside: dict[int, float] = {}
+        self._tell_at: dict[int, float] = {}
         self._stale_told = False
 
     def collect(self, index: int, claim: Claim, result: object, ended_ms: int) -> None:
@@ -111,13 +117,17 @@ class Turns:
         held: Sequence[int] = (),
         idle: bool = False,
         recover: bool = False,
-    ) -> list[Claim]:
+    ) -> list[Claim] | None:
         """Settle what is collected for this queue and claim up to `want` tasks. The caller holds `lock`.
 
         held: numbers of begun claims that have not ended. idle: the child has nothing else, so look for strays too.
-        `want` 0 settles only, and recovers if told to. Raises BrokerUnavailable; the outcomes stand and the caller
-        drops unbegun claims.
+        `want` 0 settles only, and recovers if told to. None: the queue's keys are damaged; its outcomes stand, and it
+        is left alone for a while. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
         """
+        if self._aside and index in self._aside:
+            if SYSTEM.monotonic() < self._aside[index]:
+                return []
+            del self._aside[index]
         outcomes = self.outcomes[index]
         count = len(outcomes)
         recover = recover or (want > 0 and (self._lost[index] or (idle and not adopts and not count)))
@@ -138,9 +148,12 @@ class Turns:
             self.lost()
             self.mend_group(self._queues[index])
             return []
-        except BrokerUnavailable:
+        except BrokerUnavailable as error:
             self.lost()
-            raise
+            if not error.damaged:
+                raise
+            self._set_aside(index, error)
+            return None
         if reply.late:
             self.lost()
             return []
@@ -172,6 +185,24 @@ class Turns:
         """Make a queue's consumer groups anew; nothing happens where they stand (protocol 13)."""
         LOGGER.warning("queue %s: its consumer group is gone; making it anew", queue)
         self._broker.prepare_queue(queue)
+
+    def leave_out_damaged(self, queues: Sequence[str], error: BrokerUnavailable) -> bool:
+        """After a read of several queues that was refused: find whose streams are none; False if all stand."""
+        damaged = [queue for queue in queues if not self._broker.has_streams(queue)]
+        for queue in damaged:
+            self._set_aside(self._queues.index(queue), error)
+        return bool(damaged)
+
+    def _set_aside(self, index: int, error: BrokerUnavailable) -> None:
+        """Leave a queue alone whose keys were damaged by hand, so that the work on the others goes on."""
+        now = SYSTEM.monotonic()
+        self._aside[index] = now + _ASIDE_S
+        self.paused[index] = True
+        if now >= self._tell_at.get(index, 0.0):
+            self._tell_at[index] = now + _TELL_S
+            LOGGER.error(
+                "queue %s: work on it is not possible: %s; tried again every %g s", self._queues[index], error, _ASIDE_S
+            )
 
     def _tell_stale(self, count: int) -> None:
         if not self._stale_told:
