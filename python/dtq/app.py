@@ -321,6 +321,12 @@ class App:
         """The newest entries of the audit stream first; before: the `entry` of one to go on behind."""
         return self.broker.audit_entries(count, before)
 
+    async def aaudit(self, count: int = 100, before: str | None = None) -> list[AuditEntry]:
+        """`audit` without blocking the loop."""
+        from dtq.off_loop import in_thread
+
+        return await in_thread(self.audit, count, before)
+
 
 def load_app(target: str) -> App:
     """The App that `module:attribute` names; `module` alone means its attribute `app`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from dtq.errors import (
 )
 from dtq.handles import Handle
 from dtq.models import TaskStatus
+from dtq.off_loop import in_thread, steps
 from dtq.options import check_task_type
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ class Requeued:
 
 
 class Queue:
-    """Made by `App.queue`. Every act that cannot be undone is written to the audit stream, in the name of `actor`."""
+    """Made by `App.queue`. Every act that cannot be undone is written to the audit stream, in the name of `actor`.
+
+    Each method has an async twin whose name begins with `a`: the same work in a thread, which never blocks the loop.
+    """
 
     def __init__(self, client: Client, name: str, actor: str | None = None) -> None:
         self.name = name
@@ -83,7 +87,7 @@ class Queue:
         """Ends all waiting tasks as cancelled, without records; what runs goes on. Answers how many they were."""
         return sum(self.purge_steps())
 
-    def purge_steps(self) -> Iterator[int]:
+    def purge_steps(self) -> Generator[int]:
         """`purge` in short steps, each giving how many tasks it took; the queue is consistent between any two."""
         counts = self.counts()
         self._audit("purge", "", {"waiting": counts.waiting, "scheduled": counts.scheduled})
@@ -97,7 +101,7 @@ class Queue:
 
     def dead_letters(
         self, which: DeadLetterFilter = _EVERY, *, before: str | None = None, oldest_first: bool = False
-    ) -> Iterator[DeadLetter]:
+    ) -> Generator[DeadLetter]:
         """The dead letters that `which` accepts, newest first, read page by page.
 
         before: the `entry` of a dead letter to go on behind. What dies meanwhile is not among them.
@@ -160,7 +164,7 @@ class Queue:
         rate: float | None = None,
         deadline: datetime | None = None,
         dry_run: bool = False,
-    ) -> Iterator[Requeued]:
+    ) -> Generator[Requeued]:
         """Queues the tasks of all dead letters that `which` accepts again, oldest first; iterate to do it.
 
         It ends with the first one for which the queue has no room; the error of that one is QueueFull.
@@ -173,7 +177,7 @@ class Queue:
 
     def _requeue_all(
         self, which: DeadLetterFilter, rate: float | None, deadline: datetime | None, dry_run: bool
-    ) -> Iterator[Requeued]:
+    ) -> Generator[Requeued]:
         clock, written = self._client.clock, _Written(self._audit_bulk("requeue", which))
         next_at = clock.monotonic()
         try:
@@ -208,7 +212,7 @@ class Queue:
         self._audit("discard", letter.task_id, {"entry": letter.entry})
         return letter
 
-    def discard_all(self, which: DeadLetterFilter = _EVERY, *, dry_run: bool = False) -> Iterator[DeadLetter]:
+    def discard_all(self, which: DeadLetterFilter = _EVERY, *, dry_run: bool = False) -> Generator[DeadLetter]:
         """Discards all dead letters that `which` accepts, oldest first; iterate to do it."""
         written = _Written(self._audit_bulk("discard", which))
         try:
@@ -225,6 +229,71 @@ class Queue:
         """Discards all dead letters that stand now, in slices; answers how many they were."""
         self._audit("purge_dead_letters", "", {"dead": self.dead_letter_count()})
         return sum(self._broker.purge_dead_letters(self.name))
+
+    # --- the same without blocking the loop ----------------------------------------------------------------------
+
+    async def acounts(self) -> QueueCounts:
+        """`counts` without blocking the loop."""
+        return await in_thread(self.counts)
+
+    async def apause(self, task_type: str | None = None) -> bool:
+        """`pause` without blocking the loop."""
+        return await in_thread(self.pause, task_type)
+
+    async def aresume(self, task_type: str | None = None) -> bool:
+        """`resume` without blocking the loop."""
+        return await in_thread(self.resume, task_type)
+
+    async def apurge(self) -> int:
+        """`purge` without blocking the loop; a cancelled one ends after the slice under way."""
+        return sum([taken async for taken in self.apurge_steps()])
+
+    def apurge_steps(self) -> AsyncGenerator[int]:
+        """`purge_steps`, for `async for`."""
+        return steps(self.purge_steps())
+
+    async def adead_letter_count(self) -> int:
+        """`dead_letter_count` without blocking the loop."""
+        return await in_thread(self.dead_letter_count)
+
+    def adead_letters(
+        self, which: DeadLetterFilter = _EVERY, *, before: str | None = None, oldest_first: bool = False
+    ) -> AsyncGenerator[DeadLetter]:
+        """`dead_letters`, for `async for`."""
+        return steps(self.dead_letters(which, before=before, oldest_first=oldest_first))
+
+    async def adead_letter(self, name: str) -> DeadLetter:
+        """`dead_letter` without blocking the loop."""
+        return await in_thread(self.dead_letter, name)
+
+    async def arequeue(
+        self, name: str, *, payload: dict[str, Any] | None = None, deadline: datetime | None = None
+    ) -> Handle[Any]:
+        """`requeue` without blocking the loop."""
+        return await in_thread(self.requeue, name, payload=payload, deadline=deadline)
+
+    def arequeue_all(
+        self,
+        which: DeadLetterFilter = _EVERY,
+        *,
+        rate: float | None = None,
+        deadline: datetime | None = None,
+        dry_run: bool = False,
+    ) -> AsyncGenerator[Requeued]:
+        """`requeue_all`, for `async for`."""
+        return steps(self.requeue_all(which, rate=rate, deadline=deadline, dry_run=dry_run))
+
+    async def adiscard(self, name: str) -> DeadLetter:
+        """`discard` without blocking the loop."""
+        return await in_thread(self.discard, name)
+
+    def adiscard_all(self, which: DeadLetterFilter = _EVERY, *, dry_run: bool = False) -> AsyncGenerator[DeadLetter]:
+        """`discard_all`, for `async for`."""
+        return steps(self.discard_all(which, dry_run=dry_run))
+
+    async def apurge_dead_letters(self) -> int:
+        """`purge_dead_letters` without blocking the loop."""
+        return await in_thread(self.purge_dead_letters)
 
     # --- how -----------------------------------------------------------------------------------------------------
 
