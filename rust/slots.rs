@@ -5,7 +5,7 @@
 //! no reference to plain memory is ever made, and every bit pattern is a valid number. No lock is used, so a child that
 //! is killed at any point leaves nothing held.
 //!
-//! In units of eight bytes: a header (magic, sizes, "lease safe until"), for each child a block (word, state, done) and
+//! In units of eight bytes: a header (magic, sizes, "lease safe until"), for each child a block (its word) and
 //! a row for each place (version, entry ms and seq, claim seq, started, limit, numbers), each padded to 8: a cache line.
 #![allow(unsafe_code)]
 
@@ -26,8 +26,6 @@ const AT_MAGIC: usize = 0;
 const AT_SIZES: usize = 1;
 const AT_SAFE_UNTIL: usize = 2;
 const AT_WORD: usize = 0;
-const AT_STATE: usize = 1;
-const AT_DONE: usize = 2;
 
 /// What a row's version counter tells, in its two lowest bits.
 const FREE: u64 = 0;
@@ -213,10 +211,7 @@ impl Slots {
 
     /// Prepares the slot for a new child; the old one must be dead.
     pub fn reset(&self, child: usize) {
-        let block = self.block(child);
-        for field in [AT_WORD, AT_STATE, AT_DONE] {
-            self.at(block + field).store(0, Ordering::Release);
-        }
+        self.word(child).store(0, Ordering::Release);
         (0..self.places).for_each(|place| self.finish(child, place));
     }
 
@@ -269,28 +264,6 @@ impl Slots {
             }
         }
         None
-    }
-
-    /// Sets the number that the worker uses as it likes.
-    pub fn set_state(&self, child: usize, state: u64) {
-        self.at(self.block(child) + AT_STATE).store(state, Ordering::Release);
-    }
-
-    /// That number.
-    #[must_use]
-    pub fn state(&self, child: usize) -> u64 {
-        self.at(self.block(child) + AT_STATE).load(Ordering::Acquire)
-    }
-
-    /// Counts finished handlers.
-    pub fn add_done(&self, child: usize, count: u64) {
-        self.at(self.block(child) + AT_DONE).fetch_add(count, Ordering::AcqRel);
-    }
-
-    /// How many handlers have finished.
-    #[must_use]
-    pub fn done(&self, child: usize) -> u64 {
-        self.at(self.block(child) + AT_DONE).load(Ordering::Acquire)
     }
 }
 

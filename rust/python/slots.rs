@@ -166,29 +166,6 @@ impl Slots {
             })
             .collect())
     }
-
-    fn set_state(&self, child: usize, state: u64) -> PyResult<()> {
-        self.check_child(child)?;
-        self.slots.set_state(child, state);
-        Ok(())
-    }
-
-    fn state(&self, child: usize) -> PyResult<u64> {
-        self.check_child(child)?;
-        Ok(self.slots.state(child))
-    }
-
-    #[pyo3(signature = (child, count = 1))]
-    fn add_done(&self, child: usize, count: u64) -> PyResult<()> {
-        self.check_child(child)?;
-        self.slots.add_done(child, count);
-        Ok(())
-    }
-
-    fn done(&self, child: usize) -> PyResult<u64> {
-        self.check_child(child)?;
-        Ok(self.slots.done(child))
-    }
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

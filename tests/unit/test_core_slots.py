@@ -45,12 +45,8 @@ def test_the_parts_of_a_slot(fd: int) -> None:
     assert os.fstat(fd).st_size == _core.Slots.byte_size(2, 3)
     assert (slots.children, slots.places, slots.safe_until()) == (2, 3, 0)
     slots.set_safe_until(2**64 - 1)
-    slots.set_state(1, 5)
-    slots.add_done(1)
-    slots.add_done(1, 9)
     again = _core.Slots(fd, 2, 3)
-    assert (again.safe_until(), again.state(1), again.done(1)) == (2**64 - 1, 5, 10)
-    assert (again.state(0), again.done(0)) == (0, 0)
+    assert again.safe_until() == 2**64 - 1
 
 
 def test_claims_begin_in_order_until_revoked(fd: int) -> None:
@@ -91,12 +87,11 @@ def test_rows_show_what_is_executing(fd: int) -> None:
 def test_what_is_out_of_range_is_refused(fd: int) -> None:
     slots = _core.Slots(fd, 2, 3, True)
     for child in (2, 2**40):
-        for call in (slots.watermark, slots.window, slots.revoke, slots.reset, slots.rows, slots.state, slots.done):
+        for call in (slots.watermark, slots.window, slots.revoke, slots.reset, slots.rows):
             with pytest.raises(IndexError, match=f"child {child} of 2"):
                 call(child)
-        for call_two in (slots.begin, slots.set_state, slots.add_done):
-            with pytest.raises(IndexError, match=f"child {child} of 2"):
-                call_two(child, 1)
+        with pytest.raises(IndexError, match=f"child {child} of 2"):
+            slots.begin(child, 1)
     with pytest.raises(IndexError, match="place 3 of 3"):
         slots.finish(1, 3)
     with pytest.raises(IndexError, match="place 3 of 3"):
@@ -180,7 +175,7 @@ def test_begin_and_revoke_of_two_processes_never_meet(fd: int) -> None:
 
     def work() -> bytes:
         begun = bytearray()
-        while slots.state(0) == 0:
+        while slots.safe_until() == 0:
             first = len(begun)
             begun += bytes(window)
             assert slots.offer(0, first, window), "all of the last window has begun or was revoked"
@@ -198,7 +193,7 @@ def test_begin_and_revoke_of_two_processes_never_meet(fd: int) -> None:
             if start < end:
                 ranges.append((start, end))
     finally:
-        slots.set_state(0, 1)
+        slots.set_safe_until(1)
     begun = answer_of(*child)
     assert not begun.startswith(b"!"), begun
     ranges.append(slots.revoke(0))
@@ -214,7 +209,7 @@ def test_a_reader_in_another_process_never_sees_half_a_row(fd: int) -> None:
 
     def work() -> bytes:
         number = 0
-        while slots.state(0) == 0:
+        while slots.safe_until() == 0:
             number += 1
             slots.start(0, 0, b"%d-%d" % (number, number), 0, 5, number, number, number, number)
             if number % 4 == 0:
@@ -227,7 +222,7 @@ def test_a_reader_in_another_process_never_sees_half_a_row(fd: int) -> None:
         while len(rows) < 5000:
             rows += slots.rows(0)
     finally:
-        slots.set_state(0, 1)
+        slots.set_safe_until(1)
     assert answer_of(*child) == b""
     for row in rows:
         number = row.seq
