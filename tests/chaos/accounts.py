@@ -1,10 +1,16 @@
-"""What a run left outside Redis: the producer's ledger and the lines of the handlers, read into plain values."""
+"""What a run left outside Redis: the ledger of producers and operator, and the lines of the handlers."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+LATE_S = 12.0
+"""A call without an answer may still be applied so much later: its caller was killed, or its bytes were held back."""
 
 
 @dataclass(slots=True)
@@ -13,6 +19,7 @@ class Promise:
 
     n: int
     kind: str
+    queue: str
     id: str | None
     answer: str
     expect: list[str]
@@ -23,11 +30,38 @@ class Promise:
 
 
 @dataclass(slots=True)
+class Act:
+    """One act on tasks or queues: cancel, cancel_matching, pause, resume, purge, requeue, requeue_all, discard.
+
+    id: of one task, '' for the act on a queue. kind: the task type meant, '' for any. answer: `unknown` where its
+    caller heard none. mended: a requeue with another payload, which lets the task succeed.
+    """
+
+    what: str
+    queue: str
+    asked: float
+    answered: float
+    answer: str
+    id: str = ""
+    kind: str = ""
+    mended: bool = False
+
+    def may_hit(self, promise: Promise) -> bool:
+        """Whether an act on a whole queue, or a type of it, may have met this task."""
+        return (
+            not self.id
+            and self.queue == promise.queue
+            and self.kind in ("", promise.kind)
+            and promise.asked <= self.answered
+        )
+
+
+@dataclass(slots=True)
 class Ledger:
-    """Everything the producer wrote. cancels: id -> answers."""
+    """Everything that producers and operator wrote."""
 
     promises: list[Promise] = field(default_factory=list)
-    cancels: dict[str, list[str]] = field(default_factory=dict)
+    acts: list[Act] = field(default_factory=list)
 
     @property
     def accepted(self) -> dict[str, Promise]:
@@ -37,6 +71,36 @@ class Ledger:
             if promise.answer == "accepted" and promise.id is not None:
                 found.setdefault(promise.id, promise)
         return found
+
+    def on_task(self, what: str) -> dict[str, list[Act]]:
+        """The acts of one kind on single tasks, by id."""
+        found: dict[str, list[Act]] = {}
+        for act in self.acts:
+            if act.what == what and act.id:
+                found.setdefault(act.id, []).append(act)
+        return found
+
+    def on_queues(self, what: str) -> list[Act]:
+        """The acts of one kind on whole queues."""
+        return [act for act in self.acts if act.what == what and not act.id]
+
+    def queue_of(self, runs: dict[str, list[Run]]) -> dict[str, str]:
+        """The queue of every task that was accepted or has run."""
+        by_n = {promise.n: promise.queue for promise in self.promises}
+        queues = {task_id: by_n[mine[0].n] for task_id, mine in runs.items() if mine[0].n in by_n}
+        return queues | {task_id: promise.queue for task_id, promise in self.accepted.items()}
+
+    def pauses(self) -> Iterator[tuple[str, str, float, float]]:
+        """Queue, task type ('' for the whole queue), from when, until when: spans in which it was paused for sure."""
+        switches = sorted((act for act in self.acts if act.what in ("pause", "resume")), key=lambda act: act.asked)
+        for at, act in enumerate(switches):
+            if act.what == "pause" and act.answer == "done":
+                later = (s for s in switches[at + 1 :] if (s.what, s.queue, s.kind) == ("resume", act.queue, act.kind))
+                yield act.queue, act.kind, act.answered, next((s.asked for s in later), act.answered)
+
+    def counts(self) -> Counter[str]:
+        """How many acts of each kind were done."""
+        return Counter(act.what for act in self.acts if act.answer not in ("unknown", "refused"))
 
 
 @dataclass(slots=True)
@@ -56,14 +120,20 @@ class Run:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """The producer's ledger."""
-    ledger = Ledger()
+    """The ledger. Each call has a line from before it was made and, unless its caller was killed, one of its answer."""
+    calls: dict[str, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
         facts = json.loads(line)
-        if "cancel" in facts:
-            ledger.cancels.setdefault(facts["cancel"], []).append(facts["answer"])
+        calls.setdefault(facts.pop("call"), {}).update(facts)
+    ledger = Ledger()
+    for facts in calls.values():
+        facts.pop("why", None)
+        facts.setdefault("answer", "unknown")
+        if facts["answer"] == "unknown":  # it may still be on its way
+            facts["answered"] = max(facts.get("answered", 0.0), facts["asked"]) + LATE_S
+        if "what" in facts:
+            ledger.acts.append(Act(**facts))
         else:
-            facts.pop("why", None)
             ledger.promises.append(Promise(**facts))
     return ledger
 

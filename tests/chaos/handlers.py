@@ -15,6 +15,10 @@ from dtq.backoff import Backoff
 
 app = dtq.App()
 
+QUEUES = ("default", "other")
+CANCELLED_IN_BULK = ("slow", "flaky_nap")
+"""Task types that the operator cancels by filter; none of them has retention 0."""
+
 _SOON = Backoff(0.05, 0.4, 0.2)
 
 
@@ -89,10 +93,12 @@ async def flaky_nap(context: dtq.Context, n: int, failures: int) -> dict[str, An
 
 
 @app.task(name="hopeless", backoff=_SOON)
-def hopeless(context: dtq.Context, n: int) -> None:
-    """Fail at every attempt."""
+def hopeless(context: dtq.Context, n: int, mended: bool = False) -> dict[str, Any]:
+    """Fail at every attempt, until an operator queues it again with a better payload."""
     with noted(context, n):
-        raise ValueError("never")
+        if not mended:
+            raise ValueError("never")
+        return answer(context, n)
 
 
 @app.task(name="wrong")

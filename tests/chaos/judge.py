@@ -7,13 +7,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dtq.models import Task
-from tests.chaos.accounts import Ledger, Promise, Run
+from tests.chaos.accounts import Act, Ledger, Promise, Run
+from tests.chaos.handlers import CANCELLED_IN_BULK
+from tests.chaos.litter import Expected
 from tests.chaos.stage import LEASE_S
 from tests.chaos.storm import Event
 
 KILLS = ("kill child", "kill supervisor", "kill worker", "second SIGTERM")
 KILLERS = ("poison", "deaf")
 """Kinds whose child dies with them: what else ran in it is redelivered."""
+CUT_OFF = ("stop supervisor", "stop worker", "hold connections", "black hole")
+"""The worker lives and cannot renew its lease."""
+LASTING = ("stop", "hold", "black hole")
+PAUSE_SEEN_S = 1.0
+"""So long after a pause all workers know of it."""
 SLACK_S = 0.05
 """A signal is noted a moment before or after the kernel acts on it."""
 PLANNED = {
@@ -31,7 +38,7 @@ class Verdict:
     faults: list[tuple[str, str]] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
     longest_overlap_s: float = 0.0
-    repeated: set[str] = field(default_factory=set)
+    expected: dict[str, Expected] = field(default_factory=dict)
 
 
 class Judge:
@@ -59,29 +66,66 @@ class Judge:
         for mine in runs.values():
             for run in mine:
                 self._in_pid.setdefault(run.pid, []).append(run)
+        self._requeues = ledger.on_task("requeue")
+        self._unfinished_requeues = [act for act in ledger.on_queues("requeue_all") if act.answer == "unknown"]
+        self._cancels = ledger.on_task("cancel")
+        self._bulk_cancels = ledger.on_queues("cancel_matching")
+        self._purges = ledger.on_queues("purge")
+        self._repeated: set[str] = set()
+        self._pauses = list(ledger.pauses())
         self._groups_lost = [event for event in events if event.what.startswith("destroy group")]
 
     def judge(self) -> Verdict:
         """Look at everything once."""
         figures = self.verdict.figures
         accepted = self._ledger.accepted
-        figures.update(f"answer {promise.answer}" for promise in self._ledger.promises)
+        for promise in self._ledger.promises:
+            figures[f"answer {promise.answer}"] += 1
+            if promise.answer == "unknown":
+                self._expected(promise.queue).spare += 1
         figures["accepted"] = len(accepted)
         self._judge_answers()
-        for task_id, promise in accepted.items():
-            self._judge_end(task_id, promise)
         by_n = {promise.n: promise for promise in self._ledger.promises}
-        for task_id, mine in self._runs.items():
-            figures["executions"] += len(mine)
+        for task_id in {**accepted, **self._runs}:
+            mine = self._runs.get(task_id, [])
             known = accepted.get(task_id) or by_n.get(mine[0].n)
+            figures["executions"] += len(mine)
             if known is None:
                 self._fault(task_id, f"ran and was never enqueued (n={mine[0].n})")
-            elif task_id not in accepted:
+                continue
+            if task_id not in accepted:
                 figures["ran unacknowledged"] += 1
                 if known.answer not in ("unknown", "duplicate"):
                     self._fault(task_id, f"ran although the producer was told: {known.answer}")
-            self._judge_runs(task_id, mine, known)
+            lives = self._lives(task_id, mine, known)
+            self._judge_end(task_id, known, lives[-1], len(lives) > 1)
+            for life in lives:
+                self._judge_runs(task_id, life, known)
+            self._judge_pauses(task_id, mine, known)
         return self.verdict
+
+    def _expected(self, queue: str) -> Expected:
+        return self.verdict.expected.setdefault(queue, Expected())
+
+    def _lives(self, task_id: str, mine: list[Run], promise: Promise) -> list[list[Run]]:
+        """The executions before and after each requeue of the dead letter. The last life may have none yet."""
+        waiting = sorted(self._requeues.get(task_id, ()), key=lambda act: act.asked)
+        unsure = [act for act in self._unfinished_requeues if act.queue == promise.queue]
+        lives: list[list[Run]] = [[]]
+        for run in mine:
+            back = bool(lives[-1]) and run.attempt <= lives[-1][-1].attempt
+            while waiting and waiting[0].asked <= run.start:
+                act = waiting.pop(0)
+                if act.answer == "done" or (act.answer == "unknown" and back):
+                    self.verdict.figures["again: requeue"] += 1
+                    lives.append([])
+                    back = False
+            if back and any(act.asked <= run.start <= act.answered for act in unsure):
+                self.verdict.figures["again: requeue"] += 1
+                lives.append([])
+            lives[-1].append(run)
+        lives += [[] for act in waiting if act.answer == "done"]
+        return lives
 
     def _fault(self, task_id: str, what: str) -> None:
         self.verdict.faults.append((task_id, what))
@@ -100,27 +144,18 @@ class Judge:
             if len(named) > 1:
                 self._fault(min(named), f"one idempotency key (n={n}) stands for several tasks: {sorted(named)}")
 
-    def _judge_end(self, task_id: str, promise: Promise) -> None:
-        task, mine = self._tasks.get(task_id), self._runs.get(task_id, [])
-        cancels = self._ledger.cancels.get(task_id, [])
+    def _judge_end(self, task_id: str, promise: Promise, mine: list[Run], again: bool) -> None:
+        """mine: the executions of its last life."""
+        task = self._tasks.get(task_id)
         if task is None:
-            gone = not promise.kept and "succeeded" in promise.expect
-            if not gone:
-                self._fault(task_id, "lost: Redis knows nothing of it")
-            elif not any(run.word == "ok" for run in mine):
-                self._fault(task_id, "lost: nothing is left of it, and no execution of it ended well")
-            else:
-                self.verdict.figures["ended succeeded"] += 1
+            self._judge_gone(task_id, promise, mine)
             return
         status = task.status.value
         self.verdict.figures[f"ended {status}"] += 1
         if not task.status.terminal:
             self._fault(task_id, f"stuck: {status}, attempt {task.attempt}")
             return
-        asked = {"cancelled", "requested"} & set(cancels)
-        allowed = ["cancelled"] if asked else promise.expect
-        if "unavailable" in cancels:
-            allowed = [*allowed, "cancelled"]
+        allowed = self._allowed(task_id, promise)
         if status not in allowed:
             self._fault(
                 task_id, f"{promise.kind} ended {status} ({task.cause}: {task.error}), not {' or '.join(allowed)}"
@@ -128,7 +163,7 @@ class Judge:
         charged = task.attempt - task.released
         if charged > promise.max_attempts:
             self._fault(task_id, f"{charged} charged attempts, max_attempts is {promise.max_attempts}")
-        if mine and max(run.attempt for run in mine) > task.attempt:
+        if mine and max(run.attempt for run in mine) > task.attempt and not self._maybe_requeued(task_id, promise):
             self._fault(task_id, f"an execution has a higher attempt than the record ({task.attempt})")
         if status == "dead_lettered" and (not task.cause or task.cause == "message lost"):
             self._fault(task_id, f"dead-lettered with cause {task.cause!r}")
@@ -143,6 +178,41 @@ class Judge:
         started = len({run.attempt for run in mine})
         self.verdict.figures["charged without a start"] += max(0, charged - started) if started else 0
 
+    def _judge_gone(self, task_id: str, promise: Promise, mine: list[Run]) -> None:
+        """Nothing is left of a task that succeeded with retention 0, and of one that a purge has met."""
+        expected = self._expected(promise.queue)
+        purged = any(act.may_hit(promise) for act in self._purges)
+        well = any(run.word == "ok" for run in mine)
+        if well and not promise.kept and "succeeded" in self._allowed(task_id, promise):
+            self.verdict.figures["ended succeeded"] += 1
+            expected.gone += 1
+            expected.spare += purged  # it was perhaps queued again, and met, before it was settled
+        elif purged:
+            self.verdict.figures["ended purged"] += 1
+            expected.purged += 1
+        elif promise.kept or "succeeded" not in promise.expect:
+            self._fault(task_id, "lost: Redis knows nothing of it")
+        else:
+            self._fault(task_id, "lost: nothing is left of it, and no execution of it ended well")
+
+    def _allowed(self, task_id: str, promise: Promise) -> list[str]:
+        """How it may have ended, by what its payload says and by what was done to it."""
+        cancels = {act.answer for act in self._cancels.get(task_id, ())}
+        if cancels & {"cancelled", "requested"}:
+            return ["cancelled"]
+        allowed = list(promise.expect)
+        in_bulk = any(act.may_hit(promise) for act in self._bulk_cancels) and promise.kind in CANCELLED_IN_BULK
+        if in_bulk or "unknown" in cancels:
+            allowed.append("cancelled")
+        if any(act.mended and act.answer in ("done", "unknown") for act in self._requeues.get(task_id, ())):
+            allowed.append("succeeded")
+        return allowed
+
+    def _maybe_requeued(self, task_id: str, promise: Promise) -> bool:
+        """Whether a requeue without an answer may have given it another life, in which nothing has started."""
+        acts: list[Act] = [*self._requeues.get(task_id, ()), *self._unfinished_requeues]
+        return any(act.answer == "unknown" and act.queue == promise.queue for act in acts)
+
     # --- executions ----------------------------------------------------------------------------------------------
 
     def _judge_runs(self, task_id: str, mine: list[Run], promise: Promise | None) -> None:
@@ -155,7 +225,7 @@ class Judge:
             elif run.attempt < earlier.attempt:
                 self._fault(task_id, f"attempt {run.attempt} started after attempt {earlier.attempt}")
             why = self._why(earlier, run)
-            if twin is not None and task_id in self.verdict.repeated:
+            if twin is not None and twin.id in self._repeated:
                 why = "repeat of a lost enqueue"
             if not why:
                 self._fault(task_id, f"attempt {run.attempt} is explained by nothing")
@@ -167,7 +237,8 @@ class Judge:
         """One attempt number, two starts: only after a lost group or a lost answer to the enqueue (protocol 11, 13)."""
         if promise is not None and not promise.kept and twin.start < promise.answered and twin.word == "ok":
             self.verdict.noted.append(f"{task_id}: retention 0, ran and was gone before its enqueue was repeated")
-            self.verdict.repeated.add(task_id)
+            self._repeated.add(task_id)
+            self._expected(promise.queue).spare += 1
         elif any(twin.start - 1 <= event.at <= run.start for event in self._groups_lost):
             self.verdict.noted.append(f"{task_id}: attempt {run.attempt} started twice around the loss of its group")
         else:
@@ -183,6 +254,8 @@ class Judge:
             return "kill"
         if self._hit(earlier.parent, ("stop supervisor", "stop worker"), earlier, run):
             return "stopped worker"
+        if self._hit(earlier.parent, CUT_OFF, earlier, run):
+            return "worker cut off"
         if self._hit(earlier.parent, ("drain",), earlier, run):
             return "drain"
         if any(
@@ -208,7 +281,7 @@ class Judge:
         for event in self._by_pid.get(pid, ()):
             if not event.what.startswith(kinds):
                 continue
-            if event.what.startswith("stop"):  # the lease runs out later, also when the stop is over by then
+            if event.what.startswith(LASTING):  # the lease runs out later, also when the stop is over by then
                 if event.covers(earlier.start, run.start + SLACK_S, 2 * LEASE_S):
                     return True
             elif event.what == "drain":
@@ -225,11 +298,29 @@ class Judge:
         self.verdict.figures["overlaps"] += 1
         self.verdict.longest_overlap_s = max(self.verdict.longest_overlap_s, overlap)
         # A worker without a lease is allowed to find out late; nobody else is.
-        stopped = self._hit(earlier.parent, ("stop supervisor", "stop worker"), earlier, run)
+        stopped = self._hit(earlier.parent, CUT_OFF, earlier, run)
         if not stopped and why != "lease lost by a stall of the machine":
             self._fault(
                 task_id, f"attempts {earlier.attempt} and {run.attempt} ran beside each other for {overlap:.3f} s"
             )
+
+    def _judge_pauses(self, task_id: str, mine: list[Run], promise: Promise) -> None:
+        """Nothing starts in a paused queue, or of a paused type, but where its worker could not know of the pause."""
+        for queue, kind, since, until in self._pauses:
+            if queue != promise.queue or kind not in ("", promise.kind) or until - since <= PAUSE_SEEN_S:
+                continue
+            for run in mine:
+                if since + PAUSE_SEEN_S < run.start < until and not self._disturbed(run, since):
+                    self._fault(task_id, f"attempt {run.attempt} started {run.start - since:.3f} s after a pause")
+
+    def _disturbed(self, run: Run, since: float) -> bool:
+        """Whether its worker, the server or the machine stood still at some time between a pause and a start."""
+        return any(
+            event.covers(since - 1, run.start, 2.0)
+            and (event.until or event.what.startswith("stall"))
+            and (not event.pids or {run.pid, run.parent} & set(event.pids))
+            for event in self._events
+        )
 
 
 def story(
@@ -249,6 +340,11 @@ def story(
             lines.append((run.end, f"end   {who}: {run.word}"))
     times = [at for at, _ in lines] or [start]
     pids = {pid for run in mine for pid in (run.pid, run.parent)}
+    for act in ledger.acts:
+        if act.id == task_id or (not act.id and any(abs(act.asked - at) < 1.0 for at, _ in lines)):
+            lines.append(
+                (act.asked, f"   {act.what} {act.queue} {act.kind}: {act.answer} at {act.answered - start:.3f}")
+            )
     for event in events:
         near = any(abs(event.at - at) < 1.0 or event.covers(at, at) for at in times)
         if near or pids & set(event.pids):

@@ -8,21 +8,35 @@ from typing import Any
 
 from dtq._core import parse_record
 from dtq.broker import Broker
-from dtq.keys import BANDS, GROUP, SHELF
+from dtq.keys import BANDS, GROUP, PARKED, SHELF
 from dtq.models import STATUSES
+from tests.chaos.handlers import QUEUES
 
-QUEUE = "default"
 SPARE_CONSUMERS = 5
+NO_NUMBERS = ("bands", "shelf", "paused", "paused_types")
+
+
+@dataclass(slots=True)
+class QueueRemains:
+    """One look at a queue. records: how many tasks have one, by status; discarded: dead ones without a dead letter."""
+
+    records: Counter[str] = field(default_factory=Counter)
+    discarded: int = 0
+    meta: dict[str, int] = field(default_factory=dict)
+    consumers: int = 0
 
 
 @dataclass(slots=True)
 class Remains:
-    """One look at the queue. wrong: what should not be; records: how many tasks have a record, by status."""
+    """One look at everything. wrong: what should not be."""
 
     wrong: list[str] = field(default_factory=list)
-    records: Counter[str] = field(default_factory=Counter)
-    meta: dict[str, int] = field(default_factory=dict)
-    consumers: int = 0
+    queues: dict[str, QueueRemains] = field(default_factory=dict)
+
+    @property
+    def consumers(self) -> int:
+        """Consumers of all queues."""
+        return sum(queue.consumers for queue in self.queues.values())
 
 
 def look(broker: Broker, children: int) -> Remains:
@@ -30,85 +44,134 @@ def look(broker: Broker, children: int) -> Remains:
     keys, remains = broker.keys, Remains()
     client = broker.transport.client()
     try:
-        _look_at_streams(client, keys, children, remains)
-        _look_at_keys(client, keys, remains)
-        meta = {name.decode(): value.decode() for name, value in client.hgetall(keys.meta(QUEUE)).items()}
+        names = [name.decode() for name in client.scan_iter(count=1000)]
+        for queue in QUEUES:
+            found = remains.queues[queue] = QueueRemains()
+            wrong = [
+                *_look_at_streams(client, keys, queue, children, found),
+                *_look_at_keys(client, keys, queue, names, found),
+                *_look_at_meta(client, keys, queue, found),
+            ]
+            remains.wrong += [f"{queue}: {what}" for what in wrong]
+        remains.wrong += _endless(client, [name for name in names if name.startswith(keys.worker(""))])
     finally:
         client.close()
-    remains.meta = {name: int(value) for name, value in meta.items() if name not in ("bands", "shelf", "paused")}
-    for name in ("running", "retrying", "strays", "dead_letters_trimmed"):
-        if remains.meta.get(name):
-            remains.wrong.append(f"the counter {name} is {remains.meta[name]}")
     return remains
 
 
-def _look_at_streams(client: Any, keys: Any, children: int, remains: Remains) -> None:
+def _look_at_streams(client: Any, keys: Any, queue: str, children: int, found: QueueRemains) -> list[str]:
     consumers: set[str] = set()
+    wrong: list[str] = []
     for band in BANDS:
-        stream = keys.stream(QUEUE, band)
+        stream = keys.stream(queue, band)
         if not client.exists(stream):
             continue
         if length := client.xlen(stream):
-            remains.wrong.append(f"band {band} has {length} entries: {client.xrange(stream, count=3)}")
+            wrong.append(f"band {band} has {length} entries: {client.xrange(stream, count=3)}")
         for consumer in client.xinfo_consumers(stream, GROUP):
             consumers.add(consumer["name"].decode())
             if consumer["pending"]:
-                remains.wrong.append(f"{consumer['name'].decode()} holds {consumer['pending']} entries of band {band}")
-    consumers.discard(SHELF)
-    remains.consumers = len(consumers)
+                wrong.append(f"{consumer['name'].decode()} holds {consumer['pending']} entries of band {band}")
+    consumers -= {SHELF, PARKED}
+    found.consumers = len(consumers)
     if len(consumers) > children + SPARE_CONSUMERS:
-        remains.wrong.append(f"{len(consumers)} consumers for {children} children")
-    sends = {name.decode() for name in client.hkeys(keys.sends(QUEUE))}
+        wrong.append(f"{len(consumers)} consumers for {children} children")
+    sends = {name.decode() for name in client.hkeys(keys.sends(queue))}
     if len(sends) > children + SPARE_CONSUMERS:
-        remains.wrong.append(f"{len(sends)} send numbers for {children} children: {sorted(sends - consumers)[:10]}")
+        wrong.append(f"{len(sends)} send numbers for {children} children: {sorted(sends - consumers)[:10]}")
     for name, size in (
-        ("live values", client.hlen(keys.live(QUEUE))),
-        ("scheduled tasks", client.zcard(keys.schedule(QUEUE))),
-        ("lost entries", client.scard(keys.lost(QUEUE))),
+        ("live values", client.hlen(keys.live(queue))),
+        ("scheduled tasks", client.zcard(keys.schedule(queue))),
+        ("lost entries", client.scard(keys.lost(queue))),
     ):
         if size:
-            remains.wrong.append(f"{size} {name}")
+            wrong.append(f"{size} {name}")
+    return wrong
 
 
-def _look_at_keys(client: Any, keys: Any, remains: Remains) -> None:
-    task, unique, idempotency = (make(QUEUE, "") for make in (keys.task, keys.unique, keys.idempotency))
-    names = [name.decode() for name in client.scan_iter(count=1000)]
-    for name in names:
-        if name.startswith(unique):
-            remains.wrong.append(f"{name} is held by {client.get(name)!r}")
-    single = [name for name in names if name.startswith((task, idempotency, keys.worker("")))]
+def _look_at_keys(client: Any, keys: Any, queue: str, names: list[str], found: QueueRemains) -> list[str]:
+    task, unique, idempotency = (make(queue, "") for make in (keys.task, keys.unique, keys.idempotency))
+    locks = [name for name in names if name.startswith(unique)]
+    wrong = [f"{name} is held by {client.get(name)!r}" for name in locks]
+    single = [name for name in names if name.startswith((task, idempotency))]
     for at in range(0, len(single), 1000):
         part = single[at : at + 1000]
-        values = client.mget(part)
+        for name, value in zip(part, client.mget(part), strict=True):
+            if value is None:
+                continue
+            if name.startswith(idempotency):
+                if value.startswith(b"processing"):
+                    wrong.append(f"{name} is still processing: {value!r}")
+                continue
+            record = parse_record(value)
+            if record.status < 5:
+                wrong.append(f"{name} has a record of status {record.status} and is nowhere else")
+            else:
+                status = STATUSES[record.status - 1].value
+                found.records[status] += 1
+                found.discarded += status == "dead_lettered" and record.place == b"discarded"
+    dead = client.xlen(keys.dead_letters(queue))
+    if dead != found.records["dead_lettered"] - found.discarded:
+        records = found.records["dead_lettered"]
+        wrong.append(f"{dead} dead letters, {records} records of them, {found.discarded} discarded")
+    return wrong + _endless(client, single)
+
+
+def _endless(client: Any, names: list[str]) -> list[str]:
+    """The keys that never expire."""
+    wrong: list[str] = []
+    for at in range(0, len(names), 1000):
+        part = names[at : at + 1000]
         pipeline = client.pipeline(transaction=False)
         for name in part:
             pipeline.pttl(name)
-        lives = pipeline.execute()
-        for name, value, ttl in zip(part, values, lives, strict=True):
-            if ttl == -1 and name != keys.leader():
-                remains.wrong.append(f"{name} never expires")
-            if name.startswith(task) and value is not None:
-                status = parse_record(value).status
-                if status < 5:
-                    remains.wrong.append(f"{name} has a record of status {status} and is nowhere else")
-                else:
-                    remains.records[STATUSES[status - 1].value] += 1
-            elif name.startswith(idempotency) and value is not None and value.startswith(b"processing"):
-                remains.wrong.append(f"{name} is still processing: {value!r}")
-    dead = client.xlen(keys.dead_letters(QUEUE))
-    if dead != remains.records["dead_lettered"]:
-        remains.wrong.append(f"{dead} dead letters, {remains.records['dead_lettered']} records of them")
+        lives = zip(part, pipeline.execute(), strict=True)
+        wrong += [f"{name} never expires" for name, ttl in lives if ttl == -1]
+    return wrong
 
 
-def recount(remains: Remains, gone: int, repeated: int) -> list[str]:
-    """Counters against records. gone: succeeded tasks of retention 0; repeated: those that ran for two enqueues."""
+def _look_at_meta(client: Any, keys: Any, queue: str, found: QueueRemains) -> list[str]:
+    meta = {name.decode(): value.decode() for name, value in client.hgetall(keys.meta(queue)).items()}
+    wrong = [f"{name} is {meta[name]}" for name in ("paused", "paused_types", "unparking") if name in meta]
+    found.meta = {name: int(value) for name, value in meta.items() if name not in NO_NUMBERS}
+    for name in ("running", "retrying", "strays", "dead_letters_trimmed"):
+        if found.meta.get(name):
+            wrong.append(f"the counter {name} is {found.meta[name]}")
+    return wrong
+
+
+@dataclass(slots=True)
+class Expected:
+    """What must have happened in one queue, as far as the ledger tells. gone: succeeded with retention 0; purged: tasks
+    of which nothing is left and that a purge may have met; spare: so many more may have come and gone unseen (enqueues
+    without an answer, tasks that ran for two enqueues, tasks purged after their handler had run)."""
+
+    gone: int = 0
+    purged: int = 0
+    spare: int = 0
+
+
+def recount(found: QueueRemains, expected: Expected) -> list[str]:
+    """Counters of one queue against records and ledger."""
     wrong: list[str] = []
-    counted = {status.value: remains.meta.get(status.value, 0) for status in STATUSES if status.terminal}
+    meta, spare = found.meta, expected.spare
+    counted = {status.value: meta.get(status.value, 0) for status in STATUSES if status.terminal}
+    purged, requeued, submitted = (meta.get(name, 0) for name in ("purged", "requeued", "submitted"))
+    there = {
+        **{status: found.records[status] for status in counted},
+        "succeeded": found.records["succeeded"] + expected.gone,
+        "dead_lettered": found.records["dead_lettered"] + requeued,
+        "cancelled": found.records["cancelled"] + purged,
+    }
     for status, count in counted.items():
-        there = remains.records[status] + (gone if status == "succeeded" else 0)
-        spare = repeated if status == "succeeded" else 0
-        if not there <= count <= there + spare:
-            wrong.append(f"the counter {status} is {count}, a recount gives {there}")
-    if (submitted := remains.meta.get("submitted", 0)) != sum(counted.values()):
-        wrong.append(f"{submitted} submitted, {sum(counted.values())} ended")
+        loose = spare if status == "succeeded" else 0
+        if abs(count - there[status]) > loose:
+            wrong.append(f"the counter {status} is {count}, a recount gives {there[status]}")
+    if abs(purged - expected.purged) > spare:
+        wrong.append(f"the counter purged is {purged}, {expected.purged} tasks are gone that a purge may have met")
+    if submitted + requeued != sum(counted.values()):
+        wrong.append(f"{submitted} submitted and {requeued} queued again, {sum(counted.values())} ended")
+    discarded = meta.get("discarded", 0)
+    if discarded != found.discarded:
+        wrong.append(f"the counter discarded is {discarded}, a recount gives {found.discarded}")
     return wrong

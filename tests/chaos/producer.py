@@ -1,15 +1,13 @@
-"""Enqueues in every way there is until it is told to stop, and writes down what it was promised.
+"""Enqueues in every way there is until it is told to stop or killed, and writes down what it was promised.
 
-python -m tests.chaos.producer SEED PAUSE: lines of JSON go to the file CHAOS_LEDGER; SIGTERM ends it.
+python -m tests.chaos.producer SEED PAUSE NUMBER: lines of JSON go to the file CHAOS_LEDGER; SIGTERM ends it. NUMBER
+tells its tasks from those of all other producers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import signal
 import sys
 import time
 from collections import deque
@@ -25,7 +23,8 @@ from dtq.errors import (
     TaskIdConflict,
     UniqueConflict,
 )
-from tests.chaos.handlers import app
+from tests.chaos.handlers import CANCELLED_IN_BULK, QUEUES, app
+from tests.chaos.ledger import LedgerWriter, until_stopped
 
 MANY_ATTEMPTS = 500
 """So that kills bury no task that is not meant to be buried."""
@@ -39,26 +38,27 @@ MOST_WAITING = 400
 
 
 class Producer:
-    """One seeded stream of enqueues. `ledger`: descriptor of an append-only file."""
+    """One seeded stream of enqueues."""
 
-    def __init__(self, seed: int, pause_s: float, ledger: int) -> None:
+    def __init__(self, seed: int, pause_s: float, number: int) -> None:
         self._seed = seed
-        self._dice = random.Random(seed)
+        self._dice = random.Random(f"{seed} {number}")
         self._pause_s = pause_s
-        self._ledger = ledger
-        self._n = 0
-        self._recent: deque[str] = deque(maxlen=40)
+        self._ledger = LedgerWriter()
+        self._n = number * 1_000_000
+        self._recent: deque[tuple[str, str]] = deque(maxlen=40)
         self._capped = App(max_queue_depth=MOST_WAITING // 4)
         self._look_at = 0.0
-        self.stopped = False
+        self._stopped: Callable[[], bool] = lambda: False
 
-    def run(self) -> None:
+    def run(self, stopped: Callable[[], bool]) -> None:
         """Enqueue until stopped."""
+        self._stopped = stopped
         ways: list[tuple[float, Callable[[], None]]] = [
             (60, self._single), (18, self._bulk), (8, self._at_once), (5, self._given_id), (5, self._keyed),
             (5, self._unique), (6, self._cancel), (4, self._brief), (3, self._into_a_small_queue),
         ]  # fmt: skip
-        while not self.stopped:
+        while not stopped():
             self._dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()
             time.sleep(self._dice.uniform(0.2, 1.8) * self._pause_s)
             self._hold_back()
@@ -71,7 +71,7 @@ class Producer:
         kind = kind or dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         self._n += 1
         payload: dict[str, Any] = {"n": self._n}
-        options: dict[str, Any] = {"max_attempts": MANY_ATTEMPTS}
+        options: dict[str, Any] = {"max_attempts": MANY_ATTEMPTS, "queue": dice.choice(QUEUES)}
         if kind in ("slow", "nap"):  # sometimes longer than the lease
             most = dice.choice([0.02, 0.1, 0.4, 0.4, 1, 3] if kind == "slow" else [0.02, 0.1, 0.5, 1, 3, 5])
             payload["seconds"] = round(most * dice.random(), 3)
@@ -84,8 +84,9 @@ class Producer:
         if kind in ("endless", "endless_nap", "deaf"):
             options["timeout"] = 0.25
         if dice.random() < 0.3:
-            options["priority"] = dice.choice([1, 9])
-        if dice.random() < 0.3 and kind != "discarded":  # cancelled ones are kept for a minute, whatever they say
+            options["priority"] = dice.randint(0, 9)
+        # Cancelled ones are kept for a minute, whatever they say: too short to be judged by.
+        if dice.random() < 0.3 and kind not in ("discarded", *CANCELLED_IN_BULK):
             options["retention"] = 0
         if dice.random() < 0.12:
             options["delay"] = round(dice.uniform(0.05, 2), 2)
@@ -93,37 +94,34 @@ class Producer:
             options["ttl"] = 3600
         return kind, payload, options
 
-    def _note(self, **facts: Any) -> None:
-        os.write(self._ledger, json.dumps(facts).encode() + b"\n")
+    def _ask(self, kind: str, options: dict[str, Any], numbers: list[int], expect: list[str] | None) -> list[str]:
+        """Write down what is about to be enqueued."""
+        facts = {"kind": kind, "queue": options["queue"], "id": options.get("task_id"), "expect": expect}
+        facts |= {"max_attempts": options["max_attempts"], "kept": options.get("retention") != 0}
+        facts["expect"] = expect or expected(kind)
+        return self._ledger.ask({**facts, "n": n} for n in numbers)
 
     def _noted(
-        self,
-        kind: str,
-        n: int,
-        options: dict[str, Any],
-        call: Callable[[], Any],
-        *,
-        expect: list[str] | None = None,
-        asked: float | None = None,
+        self, kind: str, n: int, options: dict[str, Any], call: Callable[[], Any], *, expect: list[str] | None = None
     ) -> str | None:
-        """Make the call, write down what it said; the id where the task was accepted."""
-        asked = asked or time.monotonic()
-        facts: dict[str, Any] = {"n": n, "kind": kind, "asked": asked, "id": options.get("task_id")}
-        facts["max_attempts"], facts["kept"] = options["max_attempts"], options.get("retention") != 0
-        facts["expect"] = expect or expected(kind)
+        """Make the call, between two lines in the ledger; the id where the task was accepted."""
+        return self._told(self._ask(kind, options, [n], expect)[0], call)
+
+    def _told(self, name: str, call: Callable[[], Any]) -> str | None:
         try:
             handle = call()
-            facts |= {"id": handle.id, "answer": "duplicate" if handle.duplicate else "accepted"}
         except BrokerUnavailable as error:
-            facts |= {"answer": "unknown", "why": str(error)[:100]}
+            self._ledger.answer(name, "unknown", why=str(error)[:100])
         except (QueueFull, UniqueConflict) as error:
-            facts |= {"answer": "refused", "why": type(error).__name__}
+            self._ledger.answer(name, "refused", why=type(error).__name__)
         except TaskIdConflict:
-            facts |= {"answer": "conflict"}
+            self._ledger.answer(name, "conflict")
         except IdempotencyInProgress as error:
-            facts |= {"answer": "duplicate", "id": error.task_id}
-        self._note(**facts, answered=time.monotonic())
-        return facts["id"] if facts["answer"] == "accepted" else None
+            self._ledger.answer(name, "duplicate", id=error.task_id)
+        else:
+            self._ledger.answer(name, "duplicate" if handle.duplicate else "accepted", id=handle.id)
+            return None if handle.duplicate else str(handle.id)
+        return None
 
     # --- ways to enqueue -----------------------------------------------------------------------------------------
 
@@ -131,23 +129,20 @@ class Producer:
         kind, payload, options = self._plan()
         task_id = self._noted(kind, payload["n"], options, lambda: app.enqueue(kind, payload, **options))
         if task_id and options.get("retention") != 0 and kind not in DEAD:
-            self._recent.append(task_id)
+            self._recent.append((options["queue"], task_id))
 
     def _bulk(self) -> None:
         kind, _, options = self._plan(self._dice.choice(["quick", "quick", "nap", "flaky"]))
         payloads = [self._plan(kind)[1] for _ in range(self._dice.choice([3, 10, 60]))]
-        asked, done = time.monotonic(), 0
-        facts = {"kind": kind, "asked": asked, "max_attempts": options["max_attempts"], "expect": expected(kind)}
-        facts["kept"] = options.get("retention") != 0
+        names, done = self._ask(kind, options, [payload["n"] for payload in payloads], None), 0
         try:
             for item in app.enqueue_many(kind, payloads, **options):
-                task_id = getattr(item, "id", None)
                 answer = "accepted" if item.ok else "refused"
-                self._note(**facts, n=payloads[item.index]["n"], id=task_id, answer=answer, answered=time.monotonic())
+                self._ledger.answer(names[item.index], answer, id=getattr(item, "id", None))
                 done = item.index + 1
         except BrokerUnavailable:
-            for payload in payloads[done:]:
-                self._note(**facts, n=payload["n"], id=None, answer="unknown", answered=time.monotonic())
+            for name in names[done:]:
+                self._ledger.answer(name, "unknown")
 
     def _at_once(self) -> None:
         """Async enqueues that share round trips."""
@@ -165,9 +160,9 @@ class Producer:
 
             return call
 
-        asked = time.monotonic()
-        for (kind, payload, options), answer in zip(plans, asyncio.run(together()), strict=True):
-            self._noted(kind, payload["n"], options, give(answer), asked=asked)
+        names = [self._ask(kind, options, [payload["n"]], None)[0] for kind, payload, options in plans]
+        for name, answer in zip(names, asyncio.run(together()), strict=True):
+            self._told(name, give(answer))
 
     def _given_id(self) -> None:
         kind, payload, options = self._plan("quick")
@@ -178,7 +173,7 @@ class Producer:
             self._noted(kind, -payload["n"], options, lambda: app.enqueue(kind, {"n": -payload["n"]}, **options))
 
     def _keyed(self) -> None:
-        kind, payload, options = self._plan(self._dice.choice(["quick", "nap", "flaky"]))
+        kind, payload, options = self._plan(self._dice.choice(["quick", "nap", "flaky", "hopeless"]))
         options |= {"idempotency_key": f"key {payload['n']}", "retention": 86_400}
         for _ in range(self._dice.randint(1, 3)):
             self._noted(kind, payload["n"], options, lambda: app.enqueue(kind, payload, **options))
@@ -204,21 +199,21 @@ class Producer:
     def _cancel(self) -> None:
         if not self._recent:
             return
-        task_id = self._dice.choice(list(self._recent))
+        queue, task_id = self._dice.choice(list(self._recent))
+        (name,) = self._ledger.ask([{"what": "cancel", "queue": queue, "id": task_id}])
         try:
-            answer = app.broker.cancel("default", task_id)
+            self._ledger.answer(name, app.broker.cancel(queue, task_id))
         except DtqError:
-            answer = "unavailable"
-        self._note(cancel=task_id, answer=answer, answered=time.monotonic())
+            self._ledger.answer(name, "unknown")
 
     def _hold_back(self) -> None:
         """Do not pile up more than the pool can do after the chaos."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + 1
-        while not self.stopped:
+        while not self._stopped():
             try:
-                if app.broker.queue_counts("default").waiting < MOST_WAITING:
+                if all(app.broker.queue_counts(queue).waiting < MOST_WAITING for queue in QUEUES):
                     return
             except DtqError:
                 return
@@ -230,17 +225,5 @@ def expected(kind: str) -> list[str]:
     return ["dead_lettered"] if kind in DEAD else ["cancelled"] if kind == "discarded" else ["succeeded"]
 
 
-def main() -> None:
-    """Run until SIGTERM."""
-    ledger = os.open(os.environ["CHAOS_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    producer = Producer(int(sys.argv[1]), float(sys.argv[2]), ledger)
-
-    def stop(*_: object) -> None:
-        producer.stopped = True
-
-    signal.signal(signal.SIGTERM, stop)
-    producer.run()
-
-
 if __name__ == "__main__":
-    main()
+    until_stopped(Producer(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])).run)

@@ -59,17 +59,16 @@ def chaos(
 
     with Stage(directory, seed, workers, pause_s) as stage:
         storm = Storm(stage, seed, told, only, pace)
-        stage.start_producer()
+        stage.start_clients()
         storm.run(seconds)
-        if said := stage.stop_producer():
-            report.faults.append(f"the producer failed: {said}")
         told("calm")
         storm.calm()
+        report.faults += stage.stop_clients()
         drained_at = _wait(lambda: _quiet(stage), DRAIN_S)
         told("everything has ended" if drained_at else "not everything has ended")
         remains = _tidied(stage)
         ledger, runs = read_ledger(stage.ledger_path), read_runs(stage.effects_path)
-        tasks = _tasks(stage.broker, list({*ledger.accepted, *runs}))
+        tasks = _tasks(stage.broker, ledger.queue_of(runs))
         storm.end()
         (directory / "events").write_text(
             "".join(f"{event.at:.3f} {event.until:.3f} {event.what} {event.pids}\n" for event in storm.events)
@@ -77,8 +76,10 @@ def chaos(
         logs = [worker.log for place in stage.places for worker in place.every_worker()]
         lost = {found for log in logs for found in re.findall(r"worker (\S+): its lease was lost", log)}
         verdict = Judge(ledger, runs, storm.events, lost, tasks).judge()
-        gone = sum(tasks[i] is None and any(run.word == "ok" for run in mine) for i, mine in runs.items())
-        report.faults += remains.wrong + litter.recount(remains, gone, len(verdict.repeated))
+        report.faults += remains.wrong
+        for queue, found in remains.queues.items():
+            expected = verdict.expected.get(queue, litter.Expected())
+            report.faults += [f"{queue}: {what}" for what in litter.recount(found, expected)]
         report.faults += [f"a worker's log says: {line}" for log in logs for line in _bugs(log)]
         report.faults += _leave(stage)
         for task_id, what in verdict.faults[:STORIES]:
@@ -118,22 +119,24 @@ def _tidied(stage: Stage) -> litter.Remains:
         time.sleep(0.2)
 
 
-def _tasks(broker: Broker, ids: list[str]) -> dict[str, Task | None]:
+def _tasks(broker: Broker, queues: dict[str, str]) -> dict[str, Task | None]:
+    """What Redis says of each task; queues: where it is."""
     found: dict[str, Task | None] = {}
-    for at in range(0, len(ids), 500):
-        part = ids[at : at + 500]
-        for task_id, snapshot in zip(part, broker.inspect(litter.QUEUE, part), strict=True):
-            found[task_id] = _task(task_id, snapshot)
+    for queue in set(queues.values()):
+        ids = [task_id for task_id, where in queues.items() if where == queue]
+        for at in range(0, len(ids), 500):
+            part = ids[at : at + 500]
+            for task_id, snapshot in zip(part, broker.inspect(queue, part), strict=True):
+                found[task_id] = _task(queue, task_id, snapshot)
     return found
 
 
-def _task(task_id: str, snapshot: Snapshot | None) -> Task | None:
+def _task(queue: str, task_id: str, snapshot: Snapshot | None) -> Task | None:
     if snapshot is None:
         return None
     return read_task(
-        litter.QUEUE, task_id, live=snapshot.live, envelope=snapshot.envelope, record=snapshot.record,
-        due_ms=snapshot.due_ms,
-    )  # fmt: skip
+        queue, task_id, live=snapshot.live, envelope=snapshot.envelope, record=snapshot.record, due_ms=snapshot.due_ms
+    )
 
 
 def _bugs(log: str) -> list[str]:
@@ -175,7 +178,7 @@ def _last_line(
     figures = verdict.figures
     ended = {name.removeprefix("ended "): count for name, count in figures.items() if name.startswith("ended ")}
     again = {name.removeprefix("again: "): count for name, count in figures.items() if name.startswith("again: ")}
-    acts = Counter(re.sub(r"( SIG[KS].*| for .*| of band .*|:.*)$", "", event.what) for event in storm.events)
+    acts = Counter(re.sub(r"( SIG[KS].*| for [\d.]* s| of .*|:.*)$", "", event.what) for event in storm.events)
 
     def listed(counts: dict[str, int]) -> str:
         return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
@@ -189,5 +192,6 @@ def _last_line(
         f"{stuck} stuck; {figures['executions']} executions, again: {listed(again) or 'none'}; "
         f"{figures['overlaps']} overlaps of workers without a lease, at most {verdict.longest_overlap_s:.2f} s; "
         f"{figures['charged without a start']} charged without a start; {len(verdict.noted)} within documented limits; "
-        f"{sum(acts.values())} acts: {listed(acts)}; left in Redis: {len(remains.wrong)} kinds of litter"
+        f"{sum(acts.values())} acts: {listed(acts)}; {listed(ledger.counts()) or 'none'} by clients; "
+        f"left in Redis: {len(remains.wrong)} kinds of litter"
     )

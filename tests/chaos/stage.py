@@ -1,4 +1,4 @@
-"""Where a chaos run happens: a server that keeps what it acknowledged, workers, a producer, and their files."""
+"""Where a chaos run happens: a server that keeps what it acknowledged, workers, producers, an operator, their files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import redis
 
 from dtq.broker import Broker
 from dtq.settings import Settings
+from tests.chaos.handlers import QUEUES
 from tests.process.harness import ROOT, WorkerProcess, alive
 from tests.servers import PrivateServer
 
 APP = "tests.chaos.handlers:app"
+_WORD = "chaos"
 LEASE_S = 1.5
 SETTINGS: dict[str, Any] = {
     "lease_s": LEASE_S,
@@ -30,7 +32,106 @@ SETTINGS: dict[str, Any] = {
     "dead_letter_max": 1_000_000,
     "recent": 1_000_000,
 }
+ANSWER_S = 1.0
+"""How long a worker waits for an answer (DTQ_ENQUEUE_DEADLINE_S): shorter than its lease, as it is by default."""
 CHILDREN = 2
+WORK_ON = (("default",), ("default", "other"), ("other", "default"))
+"""The queues of the workers, by their place: what waits for one queue alone takes a shorter way."""
+
+
+class Connections:
+    """The way of some processes to the server: a proxy process (tests/chaos/proxy.py) that can be disturbed."""
+
+    def __init__(self, name: str, target: Path, directory: Path) -> None:
+        self.name = name
+        self.url = f"unix://{directory / name}"
+        self._socket = directory / name
+        self._command = [sys.executable, "-m", "tests.chaos.proxy", str(target), str(self._socket)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        self._process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.PIPE)
+        deadline = now() + 20
+        while not self._socket.exists():
+            if self._process.poll() is not None or now() > deadline:
+                raise RuntimeError(f"the proxy of {self.name} did not start")
+            time.sleep(0.01)
+
+    def tell(self, word: str) -> None:
+        """Give it a word of tests/chaos/proxy.py."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(word.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def signal(self, number: int) -> None:
+        """SIGSTOP holds everything back that passes, SIGCONT lets it through."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.kill()
+            self._process.wait()
+
+
+class Client:
+    """A producer or an operator: whoever is killed is followed by another one with the next number."""
+
+    def __init__(self, stage: Stage, module: str, arguments: list[str], first: int, step: int) -> None:
+        self.module = module
+        self._stage = stage
+        self._arguments = arguments
+        self._number, self._step = first, step
+        self._log = stage.directory / f"{module}-{first}.log"
+        self.failures: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"tests.chaos.{self.module}", *self._arguments, str(self._number)],
+                cwd=ROOT, env=self._stage.client_environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def follow(self) -> int:
+        """Kill it and start the next one; the pid of the killed one."""
+        process = self._process
+        assert process is not None
+        said = self._complaint(process.poll())
+        process.kill()
+        process.wait()
+        self.failures += said
+        self._number += self._step
+        self.start()
+        return process.pid
+
+    def stop(self) -> list[str]:
+        """End it in good order; what it had to say if it, or one before it, did not run to the end."""
+        process, self._process = self._process, None
+        if process is None:
+            return self.failures
+        process.send_signal(signal.SIGTERM)
+        try:
+            code: int | None = process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        return self.failures + self._complaint(code)
+
+    def close(self) -> None:
+        """Kill it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _complaint(self, code: int | None) -> list[str]:
+        return [f"the {self.module} failed: exit {code}: {self._log.read_text()[-2000:]}"] if code else []
 
 
 class Place:
@@ -38,7 +139,9 @@ class Place:
 
     def __init__(self, stage: Stage, number: int) -> None:
         self.number = number
+        self.connections = stage.connect(f"worker{number}")
         self._stage = stage
+        self._queues = WORK_ON[number % len(WORK_ON)]
         self.worker: WorkerProcess | None = None
         self.past: list[WorkerProcess] = []
 
@@ -49,8 +152,9 @@ class Place:
         if self.worker is not None:
             self.past.append(self.worker)
         self.worker = WorkerProcess(
-            self._stage.environment, self._stage.directory, APP, children=CHILDREN, log_level=10
-        )
+            {**self._stage.worker_environment, "DTQ_REDIS_URL": self.connections.url}, self._stage.directory, APP,
+            queues=self._queues, children=CHILDREN, log_level=10,
+        )  # fmt: skip
 
     @property
     def pid(self) -> int:
@@ -75,66 +179,74 @@ class Place:
 
 
 class Stage:
-    """Server, pool and producer of one run; a context manager that leaves nothing running."""
+    """Server, pool, producers and operator of one run; a context manager that leaves nothing running."""
 
     def __init__(self, directory: Path, seed: int, workers: int, pause_s: float) -> None:
         self.directory = directory
         self.effects_path = directory / "effects"
         self.ledger_path = directory / "ledger"
-        self.server = PrivateServer("redis", persistence=True, config={"appendfsync": "always"})
-        self.environment = {
+        users = directory / "users"  # the storm logs in as one that no act touches
+        users.write_text(f"user default on nopass ~* &* +@all\nuser keeper on >{_WORD} ~* &* +@all\n")
+        config = {"appendfsync": "always", "dbfilename": "snapshot", "aclfile": str(users)}
+        self.server = PrivateServer("redis", persistence=True, config=config)
+        (self.server.directory / "snapshot").mkdir()  # where a snapshot would go: none succeeds
+        self._ways: list[Connections] = []
+        self.client_connections = self.connect("clients")
+        environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DTQ_")},
-            "DTQ_REDIS_URL": self.server.url,
             "CHAOS_EFFECTS": str(self.effects_path),
             "CHAOS_LEDGER": str(self.ledger_path),
             "PYTHONWARNINGS": "",
             **{f"DTQ_{name.upper()}": str(value) for name, value in SETTINGS.items()},
         }
+        self.worker_environment = {**environment, "DTQ_ENQUEUE_DEADLINE_S": str(ANSWER_S)}
+        self.client_environment = {**environment, "DTQ_REDIS_URL": self.client_connections.url}
         self.places = [Place(self, number) for number in range(workers)]
-        self._seed = seed
-        self._pause_s = pause_s
-        self.producer: subprocess.Popen[bytes] | None = None
+        producers = [Client(self, "producer", [str(seed), str(pause_s)], number, 2) for number in (0, 1)]
+        self.clients = [*producers, Client(self, "operator", [str(seed)], 0, 1)]
         self.broker = Broker(Settings(redis_url=self.server.url))
         self._admin: redis.Redis | None = None
 
     def __enter__(self) -> Stage:
-        self.server.start()
-        for place in self.places:
-            place.start()
+        try:
+            self.server.start()
+            for way in self._ways:
+                way.start()
+            for place in self.places:
+                place.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.broker.close()
         if self._admin is not None:
             self._admin.close()
-        if self.producer is not None:
-            self.producer.kill()
-            self.producer.wait()
+        for client in self.clients:
+            client.close()
         for place in self.places:
             for worker in place.every_worker():
                 worker.close()
+        for way in self._ways:
+            way.close()
         self.server.close()
 
-    def start_producer(self) -> None:
-        """Begin to enqueue."""
-        with (self.directory / "producer.log").open("wb") as log:
-            self.producer = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.producer", str(self._seed), str(self._pause_s)],
-                cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+    def connect(self, name: str) -> Connections:
+        """A way to the server, started with the stage."""
+        assert self.server.socket_path is not None
+        way = Connections(name, self.server.socket_path, self.server.directory)
+        self._ways.append(way)
+        return way
 
-    def stop_producer(self) -> str:
-        """End it in good order; what it had to say if it did not run to the end."""
-        producer, self.producer = self.producer, None
-        if producer is None:
-            return ""
-        producer.send_signal(signal.SIGTERM)
-        try:
-            code = producer.wait(20)
-        except subprocess.TimeoutExpired:
-            producer.kill()
-            code = producer.wait()
-        return "" if code == 0 else f"exit {code}: " + (self.directory / "producer.log").read_text()[-2000:]
+    def start_clients(self) -> None:
+        """Begin to enqueue, and to operate."""
+        for client in self.clients:
+            client.start()
+
+    def stop_clients(self) -> list[str]:
+        """End producers and operator in good order; what they had to say if they did not run to the end."""
+        return [line for client in self.clients for line in client.stop()]
 
     def say(self, *command: object) -> Any:
         """One command to the server, with little patience; None where it does not answer or refuses."""
@@ -163,15 +275,19 @@ class Stage:
     def _connection(self) -> Any:
         """One connection, kept: the server may have a limit on new ones."""
         if self._admin is None:
+            url = self.server.url.replace("unix://", f"unix://keeper:{_WORD}@")
             self._admin = redis.Redis.from_url(
-                self.server.url, socket_timeout=1, socket_connect_timeout=1, single_connection_client=True
+                url, socket_timeout=1, socket_connect_timeout=1, single_connection_client=True
             )
         return self._admin
 
     def quiet(self) -> bool:
-        """Whether nothing is queued, running or scheduled."""
-        counts = self.broker.queue_counts("default")
-        return not (counts.waiting or counts.running or counts.scheduled)
+        """Whether nothing is queued, running or scheduled. What a late call has paused is resumed."""
+        counts = [self.broker.queue_counts(queue) for queue in QUEUES]
+        for found in counts:
+            for kind in (*([""] if found.paused else []), *found.paused_types):
+                self.broker.resume(found.queue, kind)
+        return not any(found.waiting or found.running or found.scheduled for found in counts)
 
 
 def send(pid: int, number: int) -> bool:

@@ -11,10 +11,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.chaos.stage import LEASE_S, Place, Stage, now, send
+from tests.chaos.handlers import QUEUES
+from tests.chaos.stage import LEASE_S, Connections, Place, Stage, now, send
 
 STALL_S = 0.25
 """The machine counts as stalled when a thread that wants to run every 20 ms could not for so long."""
+_WORDS = (
+    ("CONFIG", "SET", "requirepass", "another"),
+    ("ACL", "SETUSER", "default", "resetpass", ">another"),
+    ("ACL", "SETUSER", "default", "off"),
+)
+"""Ways to lock everybody out."""
 
 
 @dataclass(slots=True)
@@ -47,6 +54,7 @@ class Storm:
         self._order = itertools.count()
         self._stopped: set[int] = set()
         self._server_busy = False
+        self._disturbed: set[str] = set()
         self._watching = True
         self._acts: list[tuple[float, Callable[[], None]]] = [
             (14, self._kill_child), (4, self._stop_child), (5, self._kill_template), (6, self._kill_supervisor),
@@ -54,6 +62,9 @@ class Storm:
             (3, self._stop_supervisor), (3, self._kill_server), (3, self._freeze_server), (4, self._cut_connections),
             (8, self._lose_replies), (4, self._flush_scripts), (6, self._destroy_group), (1.5, self._refuse_writes),
             (1.5, self._fill_memory), (1.5, self._forbid), (1.5, self._limit_connections), (1, self._keep_busy),
+            (1.5, self._fail_snapshots), (1.5, self._change_password), (3, self._hold_connections),
+            (3, self._black_hole), (3, self._cut_some_connections), (3, self._kill_producer),
+            (1.5, self._kill_operator),
         ]  # fmt: skip
         words = [word for word in only.split(",") if word]
         if words:
@@ -212,6 +223,68 @@ class Storm:
             send(pid, signal.SIGSTOP)
             self._after(self._dice.choice([0.3, LEASE_S, 3 * LEASE_S]), lambda: self._go_on(event, [pid]))
 
+    # --- acts on producers and operator --------------------------------------------------------------------------
+
+    def _kill_producer(self) -> None:
+        self._kill_client("producer")
+
+    def _kill_operator(self) -> None:
+        self._kill_client("operator")
+
+    def _kill_client(self, module: str) -> None:
+        client = self._dice.choice([client for client in self._stage.clients if client.module == module])
+        self._note(f"kill {module}", client.follow())
+
+    # --- acts on connections -------------------------------------------------------------------------------------
+
+    def _way(self) -> tuple[Connections, Place | None]:
+        """Whose connections are hit: those of one worker, or those of all clients."""
+        place = self._dice.choice([*self._stage.places, None])
+        return (self._stage.client_connections, None) if place is None else (place.connections, place)
+
+    def _disturb(self, what: str, do: Callable[[Connections], None], undo: Callable[[Connections], None]) -> None:
+        """For a while, one trouble at a time on each way."""
+        way, place = self._way()
+        if way.name in self._disturbed:
+            return
+        self._disturbed.add(way.name)
+        event = self._note(f"{what} of {way.name}", *(place.everyone() if place else ()))
+        do(way)
+
+        def end() -> None:
+            undo(way)
+            event.until = now()
+            if place is not None:  # the worker may be another one by now
+                event.pids = tuple({*event.pids, *place.everyone()})
+            self._disturbed.discard(way.name)
+            self._tell(f"over: {event.what}")
+
+        self._after(self._dice.choices([0.1, 0.3, LEASE_S, 3 * LEASE_S, 6], [4, 4, 3, 1, 0.5])[0], end)
+
+    def _hold_connections(self) -> None:
+        """What is sent stays on its way, and arrives late, when its sender has long turned to something else."""
+        self._disturb(
+            "hold connections", lambda way: way.signal(signal.SIGSTOP), lambda way: way.signal(signal.SIGCONT)
+        )
+
+    def _black_hole(self) -> None:
+        """What is sent vanishes; afterwards the connections of then are cut, or stay silent for ever."""
+        which = self._dice.choice(["requests", "replies", "both"])
+        cut = self._dice.random() < 0.5
+
+        def undo(way: Connections) -> None:
+            way.tell("pass")
+            if cut:
+                way.tell("cut")
+
+        self._disturb(f"black hole for {which}", lambda way: way.tell(f"hole {which}"), undo)
+
+    def _cut_some_connections(self) -> None:
+        way, _ = self._way()
+        if way.name not in self._disturbed:
+            self._note(f"cut connections of {way.name}")
+            way.tell("cut")
+
     # --- acts on the server --------------------------------------------------------------------------------------
 
     def _for_a_while(self, what: str, seconds: float, undo: Callable[[], None]) -> None:
@@ -248,6 +321,21 @@ class Storm:
 
     def _fill_memory(self) -> None:
         self._refuse("OOM", ("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0"))
+
+    def _fail_snapshots(self) -> None:
+        """MISCONF: the last snapshot failed (its place is taken), and the server writes nothing until one succeeds."""
+        if not self._server_busy:
+            self._stage.say("CONFIG", "SET", "save", "3600 100000000")
+            self._stage.say("BGSAVE")
+            self._for_a_while("MISCONF", self._length(), lambda: self._insist("CONFIG", "SET", "save", ""))
+
+    def _change_password(self) -> None:
+        """Every connection has to log in anew, and nobody knows the word."""
+        if not self._server_busy:
+            self._stage.say(*self._dice.choice(_WORDS))
+            self._stage.say("CLIENT", "KILL", "TYPE", "normal")
+            undo = ("ACL", "SETUSER", "default", "on", "resetpass", "nopass")
+            self._for_a_while("wrong password", self._length(), lambda: self._insist(*undo))
 
     def _forbid(self) -> None:
         self._refuse("NOPERM", ("ACL", "SETUSER", "default", "-@scripting"), ("ACL", "SETUSER", "default", "+@all"))
@@ -291,6 +379,6 @@ class Storm:
 
     def _destroy_group(self) -> None:
         if not self._server_busy:
-            band = self._dice.choice([5, 5, 5, 9, 1])
-            self._note(f"destroy group of band {band}")
-            self._stage.say("XGROUP", "DESTROY", f"dtq:stream:{{default}}:p{band}", "workers")
+            band, queue = self._dice.choice([5, 5, 5, 9, 1]), self._dice.choice(QUEUES)
+            self._note(f"destroy group of band {band} of {queue}")
+            self._stage.say("XGROUP", "DESTROY", f"dtq:stream:{{{queue}}}:p{band}", "workers")
