@@ -124,7 +124,7 @@ class Operator:
             return
         payload: dict[str, Any] | None = None
         if letter.task.task_type == "hopeless" and self._dice.random() < 0.5:
-            payload = {**letter.task.payload, "mended": True}
+            payload = {**(letter.task.payload or {}), "mended": True}
         name = self._dice.choice([letter.task_id, letter.entry])
         call = lambda: app.queue(queue).requeue(name, payload=payload)  # noqa: E731
         self._noted("requeue", queue, call, id=letter.task_id, mended=payload is not None)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.chaos.handlers import QUEUES
+from tests.chaos.sabotage import DOUBLE, LOSE
 from tests.chaos.stage import LEASE_S, Connections, Place, Stage, now, send
 
 STALL_S = 0.25
@@ -41,7 +42,8 @@ class Event:
 class Storm:
     """Draws acts from a seeded source and does them, until told to stop; then everything is put right again.
 
-    only: words; acts whose name has none of them are left out. pace: stretches the pauses between acts.
+    only: words; acts whose name has none of them are left out, and the two that are sabotage are only done where they
+    are named so. pace: stretches the pauses between acts.
     """
 
     def __init__(self, stage: Stage, seed: int, tell: Callable[[str], None], only: str = "", pace: float = 1.0) -> None:
@@ -64,11 +66,12 @@ class Storm:
             (1.5, self._fill_memory), (1.5, self._forbid), (1.5, self._limit_connections), (1, self._keep_busy),
             (1.5, self._fail_snapshots), (1.5, self._change_password), (3, self._hold_connections),
             (3, self._black_hole), (3, self._cut_some_connections), (3, self._kill_producer),
-            (1.5, self._kill_operator),
+            (1.5, self._kill_operator), (0, self._lose_a_task), (0, self._double_a_task),
         ]  # fmt: skip
         words = [word for word in only.split(",") if word]
         if words:
-            self._acts = [act for act in self._acts if any(word in act[1].__name__ for word in words)]
+            named = (act for act in self._acts if any(word in act[1].__name__ for word in words))
+            self._acts = [(weight or 1, act) for weight, act in named]
 
     def run(self, seconds: float) -> None:
         """Rage for so long."""
@@ -382,3 +385,17 @@ class Storm:
             band, queue = self._dice.choice([5, 5, 5, 9, 1]), self._dice.choice(QUEUES)
             self._note(f"destroy group of band {band} of {queue}")
             self._stage.say("XGROUP", "DESTROY", f"dtq:stream:{{{queue}}}:p{band}", "workers")
+
+    # --- sabotage ------------------------------------------------------------------------------------------------
+
+    def _lose_a_task(self) -> None:
+        self._sabotage("lose", LOSE)
+
+    def _double_a_task(self) -> None:
+        self._sabotage("double", DOUBLE)
+
+    def _sabotage(self, what: str, script: str) -> None:
+        queue = self._dice.choice(QUEUES)
+        keys = (f"dtq:live:{{{queue}}}", f"dtq:stream:{{{queue}}}:p", f"dtq:queue:{{{queue}}}:meta")
+        if found := self._stage.say("EVAL", script, len(keys), *keys):
+            self._note(f"{what} task of {queue}: {found.decode()}")

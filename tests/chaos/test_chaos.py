@@ -26,6 +26,14 @@ def test_half_a_minute(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("act", "fault"), [("lose_a_task", "lost: "), ("double_a_task", "attempt 1 started twice")])
+def test_sabotage_is_found(tmp_path: Path, act: str, fault: str) -> None:
+    """The judge of a real run sees what it must never see."""
+    report = chaos(tmp_path, 10, seed=1, only=act)
+    assert any(fault in line for line in report.faults), told(report)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not SOAK_S, reason="set CHAOS_SOAK_S to a number of seconds; `make soak` does")
 @pytest.mark.timeout(SOAK_S * 1.5 + 300)
 def test_soak(tmp_path: Path) -> None:
