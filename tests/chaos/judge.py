@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from dtq.models import Task
 from tests.chaos.accounts import Act, Ledger, Promise, Run
+from tests.chaos.events import Event
 from tests.chaos.handlers import CANCELLED_IN_BULK
 from tests.chaos.litter import Expected
 from tests.chaos.stage import LEASE_S
-from tests.chaos.storm import Event
 
 KILLS = ("kill child", "kill supervisor", "kill worker", "second SIGTERM")
 KILLERS = ("poison", "deaf")

@@ -10,9 +10,9 @@ import pytest
 
 from dtq.models import Task, TaskStatus
 from tests.chaos.accounts import Act, Ledger, Promise, Run
+from tests.chaos.events import Event
 from tests.chaos.judge import Judge, Verdict
 from tests.chaos.litter import Expected, QueueRemains, recount
-from tests.chaos.storm import Event
 
 PROMISE = Promise(
     n=1, kind="quick", queue="default", id="t", answer="accepted", expect=["succeeded"], kept=True, max_attempts=5,
