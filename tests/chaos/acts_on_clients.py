@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable
 
 from tests.chaos.events import Acts, Chronicle
-from tests.chaos.stage import LEASE_S, Connections, Place, Stage, now
+from tests.chaos.outside import Connections
+from tests.chaos.stage import LEASE_S, Place, Stage, now
 
 
 class ClientActs(Acts):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,8 @@ import redis
 from dtq.broker import Broker
 from dtq.settings import Settings
 from tests.chaos.handlers import QUEUES
-from tests.process.harness import ROOT, WorkerProcess, alive
+from tests.chaos.outside import Client, Connections
+from tests.process.harness import WorkerProcess, alive
 from tests.servers import PrivateServer
 
 APP = "tests.chaos.handlers:app"
@@ -37,101 +35,6 @@ ANSWER_S = 1.0
 CHILDREN = 2
 WORK_ON = (("default",), ("default", "other"), ("other", "default"))
 """The queues of the workers, by their place: what waits for one queue alone takes a shorter way."""
-
-
-class Connections:
-    """The way of some processes to the server: a proxy process (tests/chaos/proxy.py) that can be disturbed."""
-
-    def __init__(self, name: str, target: Path, directory: Path) -> None:
-        self.name = name
-        self.url = f"unix://{directory / name}"
-        self._socket = directory / name
-        self._command = [sys.executable, "-m", "tests.chaos.proxy", str(target), str(self._socket)]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it listens."""
-        self._process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.PIPE)
-        deadline = now() + 20
-        while not self._socket.exists():
-            if self._process.poll() is not None or now() > deadline:
-                raise RuntimeError(f"the proxy of {self.name} did not start")
-            time.sleep(0.01)
-
-    def tell(self, word: str) -> None:
-        """Give it a word of tests/chaos/proxy.py."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(word.encode() + b"\n")
-        self._process.stdin.flush()
-
-    def signal(self, number: int) -> None:
-        """SIGSTOP holds everything back that passes, SIGCONT lets it through."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def close(self) -> None:
-        """End it."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.kill()
-            self._process.wait()
-
-
-class Client:
-    """A producer or an operator: whoever is killed is followed by another one with the next number."""
-
-    def __init__(self, stage: Stage, module: str, arguments: list[str], first: int, step: int) -> None:
-        self.module = module
-        self._stage = stage
-        self._arguments = arguments
-        self._number, self._step = first, step
-        self._log = stage.directory / f"{module}-{first}.log"
-        self.failures: list[str] = []
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", f"tests.chaos.{self.module}", *self._arguments, str(self._number)],
-                cwd=ROOT, env=self._stage.client_environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def follow(self) -> int:
-        """Kill it and start the next one; the pid of the killed one."""
-        process = self._process
-        assert process is not None
-        said = self._complaint(process.poll())
-        process.kill()
-        process.wait()
-        self.failures += said
-        self._number += self._step
-        self.start()
-        return process.pid
-
-    def stop(self) -> list[str]:
-        """End it in good order; what it had to say if it, or one before it, did not run to the end."""
-        process, self._process = self._process, None
-        if process is None:
-            return self.failures
-        process.send_signal(signal.SIGTERM)
-        try:
-            code: int | None = process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
-        return self.failures + self._complaint(code)
-
-    def close(self) -> None:
-        """Kill it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def _complaint(self, code: int | None) -> list[str]:
-        return [f"the {self.module} failed: exit {code}: {self._log.read_text()[-2000:]}"] if code else []
 
 
 class Place:
@@ -200,10 +103,10 @@ class Stage:
             **{f"DTQ_{name.upper()}": str(value) for name, value in SETTINGS.items()},
         }
         self.worker_environment = {**environment, "DTQ_ENQUEUE_DEADLINE_S": str(ANSWER_S)}
-        self.client_environment = {**environment, "DTQ_REDIS_URL": self.client_connections.url}
         self.places = [Place(self, number) for number in range(workers)]
-        producers = [Client(self, "producer", [str(seed), str(pause_s)], number, 2) for number in (0, 1)]
-        self.clients = [*producers, Client(self, "operator", [str(seed)], 0, 1)]
+        around = directory, {**environment, "DTQ_REDIS_URL": self.client_connections.url}
+        producers = [Client("producer", [seed, pause_s], number, 2, *around) for number in (0, 1)]
+        self.clients = [*producers, Client("operator", [seed], 0, 1, *around)]
         self.broker = Broker(Settings(redis_url=self.server.url))
         self._admin: redis.Redis | None = None
 
