@@ -1,1 +1,1 @@
-"""Chaos: a producer and a pool of workers run while processes and the server are killed, stopped and cut off."""
+"""Chaos: producers, an operator and a pool of workers run while everything is killed, stopped, cut off and refused."""

@@ -181,7 +181,8 @@ class Judge:
     def _judge_gone(self, task_id: str, promise: Promise, mine: list[Run]) -> None:
         """Nothing is left of a task that succeeded with retention 0, and of one that a purge has met."""
         expected = self._expected(promise.queue)
-        purged = any(act.may_hit(promise) for act in self._purges)
+        last = max((run.start for run in mine), default=0.0)
+        purged = any(act.may_hit(promise) and last <= act.answered for act in self._purges)
         well = any(run.word == "ok" for run in mine)
         if well and not promise.kept and "succeeded" in self._allowed(task_id, promise):
             self.verdict.figures["ended succeeded"] += 1

@@ -17,7 +17,7 @@ def told(report: Report) -> str:
     return "\n".join([*report.faults, *(f"noted: {line}" for line in report.noted), report.line])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_half_a_minute(tmp_path: Path) -> None:
     """Every accepted task ends as it must, each repeated execution has a cause, and nothing is left in Redis."""
     report = chaos(tmp_path, 30, seed=1)

@@ -79,6 +79,7 @@ def test_a_purge_excuses_only_what_it_may_have_met() -> None:
     assert verdict.expected["default"].purged == 1
     assert "lost" in faults(judge(acts=(act("purge", 0.5, 0.6),)))  # was over before the enqueue
     assert "lost" in faults(judge(acts=(replace(act("purge", 1.5, 1.6), queue="other"),)))
+    assert "lost" in faults(judge(FIRST, acts=(act("purge", 1.5, 1.6),)))  # it ran after that
 
 
 def test_a_task_that_never_ends_is_found() -> None:
