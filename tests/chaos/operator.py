@@ -39,7 +39,7 @@ class Operator:
     def run(self, stopped: Callable[[], bool]) -> None:
         """Act until stopped; then resume what is paused."""
         acts: list[tuple[float, Callable[[], None]]] = [
-            (4, self._pause_queue), (6, self._pause_type), (0.5, self._purge), (8, self._requeue),
+            (4, self._pause_queue), (6, self._pause_type), (0.3, self._purge), (8, self._requeue),
             (2, self._requeue_all), (2, self._discard), (0.5, self._discard_all), (3, self._cancel_matching),
         ]  # fmt: skip
         self._resume_all()
