@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=0.02, help="mean pause between two enqueues, seconds")
     parser.add_argument("--only", default="", help="acts whose name has one of these words: stop,freeze")
     parser.add_argument("--pace", type=float, default=1.0, help="stretches the pauses between acts")
+    parser.add_argument("--server", default="redis", help="redis or valkey")
     parser.add_argument("--verbose", action="store_true", help="tell every act")
     options = parser.parse_args()
     clean = True
@@ -28,7 +29,8 @@ def main() -> int:
         directory = Path(tempfile.mkdtemp(prefix=f"dtq-chaos-{seed}-"))
         report = chaos(
             directory, options.seconds, seed, workers=options.workers, pause_s=options.pause, only=options.only,
-            pace=options.pace, tell=(lambda line: print(line, flush=True)) if options.verbose else lambda line: None,
+            pace=options.pace, server=options.server,
+            tell=(lambda line: print(line, flush=True)) if options.verbose else lambda line: None,
         )  # fmt: skip
         for line in report.noted:
             print(f"noted: {line}")

@@ -138,6 +138,12 @@ def read_ledger(path: Path) -> Ledger:
     return ledger
 
 
+def read_effects(path: Path) -> Counter[str]:
+    """How often the side effect of each task was done."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return Counter(line.split()[1] for line in lines if line.startswith("effect "))
+
+
 def read_runs(path: Path) -> dict[str, list[Run]]:
     """The executions of each task, by start."""
     runs: dict[str, list[Run]] = {}
@@ -146,6 +152,8 @@ def read_runs(path: Path) -> dict[str, list[Run]]:
     for line in path.read_text().splitlines():
         word, task_id, attempt, n, kind, pid, parent, worker_id, at = line.split()
         mine = runs.setdefault(task_id, [])
+        if word == "effect":
+            continue
         if word == "start":
             mine.append(Run(task_id, int(attempt), int(n), kind, int(pid), int(parent), worker_id, float(at)))
             continue

@@ -92,6 +92,17 @@ async def flaky_nap(context: dtq.Context, n: int, failures: int) -> dict[str, An
         return answer(context, n)
 
 
+@app.task(name="charge", backoff=_SOON)
+def charge(context: dtq.Context, n: int) -> dict[str, Any]:
+    """Do something that must not be done twice, and fail sometimes after it."""
+    with noted(context, n):
+        with contextlib.suppress(dtq.OnceInProgress):  # an attempt died in it: whether it happened, nobody can know
+            dtq.once(f"charge {context.task_id}", 3600, lambda: leave("effect", context, n))
+        if context.attempt % 2:
+            raise ValueError("after the effect")
+        return answer(context, n)
+
+
 @app.task(name="hopeless", backoff=_SOON)
 def hopeless(context: dtq.Context, n: int, mended: bool = False) -> dict[str, Any]:
     """Fail at every attempt, until an operator queues it again with a better payload."""

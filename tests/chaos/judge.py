@@ -24,7 +24,8 @@ PAUSE_SEEN_S = 1.0
 SLACK_S = 0.05
 """A signal is noted a moment before or after the kernel acts on it."""
 PLANNED = {
-    "ValueError": ("flaky", "flaky_nap", "hopeless"),
+    "ValueError": ("flaky", "flaky_nap", "hopeless", "charge"),
+    "BrokerUnavailable": ("charge",),
     "TaskTimeout": ("endless", "deaf"),
     "CancelledError": ("endless_nap",),
 }
@@ -42,7 +43,8 @@ class Verdict:
 
 
 class Judge:
-    """lost_leases: worker ids that were told to be dead. tasks: what Redis says of each task at the end."""
+    """lost_leases: worker ids that were told to be dead. tasks: what Redis says of each task at the end. effects: how
+    often each task has done what it must do once."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Judge:
         events: list[Event],
         lost_leases: set[str],
         tasks: dict[str, Task | None],
+        effects: Counter[str] | None = None,
     ) -> None:
         self.verdict = Verdict()
         self._ledger = ledger
@@ -58,6 +61,7 @@ class Judge:
         self._events = events
         self._lost_leases = lost_leases
         self._tasks = tasks
+        self._effects = effects or Counter()
         self._by_pid: dict[int, list[Event]] = {}
         for event in events:
             for pid in event.pids:
@@ -102,6 +106,9 @@ class Judge:
             for life in lives:
                 self._judge_runs(task_id, life, known)
             self._judge_pauses(task_id, mine, known)
+            if self._effects[task_id] > 1:
+                self._fault(task_id, f"its side effect was done {self._effects[task_id]} times")
+        figures["side effects"] = self._effects.total()
         return self.verdict
 
     def _expected(self, queue: str) -> Expected:

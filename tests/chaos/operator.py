@@ -6,6 +6,7 @@ left paused, it resumes at its start.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import random
@@ -40,7 +41,8 @@ class Operator:
         """Act until stopped; then resume what is paused."""
         acts: list[tuple[float, Callable[[], None]]] = [
             (4, self._pause_queue), (6, self._pause_type), (0.3, self._purge), (8, self._requeue),
-            (2, self._requeue_all), (2, self._discard), (0.5, self._discard_all), (3, self._cancel_matching),
+            (2, self._requeue_all), (2, self._discard), (0.5, self._discard_all),
+            (3, self._cancel_matching), (2, self._listen),
         ]  # fmt: skip
         self._resume_all()
         while not stopped():
@@ -107,6 +109,11 @@ class Operator:
         ])  # fmt: skip
         call = lambda: app.broker.cancel_matching(queue, task_type=kind, statuses=statuses)  # noqa: E731
         self._noted("cancel_matching", queue, call, kind=kind)
+
+    def _listen(self) -> None:
+        """For some time the scripts tell what they do, and take other ways for it."""
+        with contextlib.suppress(DtqError):
+            app.broker.listen(self._queue(), self._dice.choice([0.1, 1]))
 
     # --- dead letters --------------------------------------------------------------------------------------------
 

@@ -30,8 +30,8 @@ MANY_ATTEMPTS = 500
 """So that kills bury no task that is not meant to be buried."""
 
 WEIGHTS = {
-    "quick": 50, "slow": 6, "nap": 20, "flaky": 8, "flaky_nap": 4, "hopeless": 1.5, "wrong": 1, "discarded": 1,
-    "endless": 0.7, "endless_nap": 0.7, "deaf": 0.4, "poison": 1.0,
+    "quick": 50, "slow": 6, "nap": 20, "flaky": 8, "flaky_nap": 4, "charge": 8, "hopeless": 1.5, "wrong": 1,
+    "discarded": 1, "endless": 0.7, "endless_nap": 0.7, "deaf": 0.4, "poison": 1.0,
 }  # fmt: skip
 DEAD = ("hopeless", "wrong", "endless", "endless_nap", "deaf", "poison")
 MOST_WAITING = 400

@@ -15,7 +15,7 @@ from dtq.broker import Broker, Snapshot
 from dtq.errors import BrokerUnavailable
 from dtq.models import Task, read_task
 from tests.chaos import litter
-from tests.chaos.accounts import Ledger, Run, read_ledger, read_runs
+from tests.chaos.accounts import Ledger, Run, read_effects, read_ledger, read_runs
 from tests.chaos.judge import Judge, Verdict, story
 from tests.chaos.stage import CHILDREN, Stage, now
 from tests.chaos.storm import Storm
@@ -42,12 +42,13 @@ class Report:
 
 def chaos(
     directory: Path, seconds: float, seed: int, *, workers: int = 3, pause_s: float = 0.02,
-    only: str = "", pace: float = 1.0, tell: Callable[[str], None] = lambda line: None,
+    only: str = "", pace: float = 1.0, server: str = "redis", tell: Callable[[str], None] = lambda line: None,
 ) -> Report:  # fmt: skip
     """Run for `seconds`, then wait until everything has ended, and judge.
 
     directory: where ledger, effects and logs go. workers: of two children each. pause_s: between two enqueues.
     only: words, parted by commas, of the acts to do. pace: stretches the pauses between acts.
+    server: redis or valkey.
     tell: called with a line for each act.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # some die by SIGSEGV
@@ -57,7 +58,7 @@ def chaos(
     def told(line: str) -> None:
         tell(f"{now() - began:8.3f} {line}")
 
-    with Stage(directory, seed, workers, pause_s) as stage:
+    with Stage(directory, seed, workers, pause_s, server) as stage:
         storm = Storm(stage, seed, told, only, pace)
         stage.start_clients()
         storm.run(seconds)
@@ -75,7 +76,8 @@ def chaos(
         )
         logs = [worker.log for place in stage.places for worker in place.every_worker()]
         lost = {found for log in logs for found in re.findall(r"worker (\S+): its lease was lost", log)}
-        verdict = Judge(ledger, runs, storm.events, lost, tasks).judge()
+        effects = read_effects(stage.effects_path)
+        verdict = Judge(ledger, runs, storm.events, lost, tasks, effects).judge()
         report.faults += remains.wrong
         for queue, found in remains.queues.items():
             expected = verdict.expected.get(queue, litter.Expected())
@@ -190,6 +192,7 @@ def _last_line(
         f"chaos {report.seconds:g} s, seed {report.seed}: {state}; {figures['accepted']} tasks accepted "
         f"({figures['answer unknown']} unknown, {figures['answer refused']} refused): {listed(ended)}; {lost} lost, "
         f"{stuck} stuck; {figures['executions']} executions, again: {listed(again) or 'none'}; "
+        f"{figures['side effects']} side effects done once; "
         f"{figures['overlaps']} overlaps of workers without a lease, at most {verdict.longest_overlap_s:.2f} s; "
         f"{figures['charged without a start']} charged without a start; {len(verdict.noted)} within documented limits; "
         f"{sum(acts.values())} acts: {listed(acts)}; {listed(ledger.counts()) or 'none'} by clients; "

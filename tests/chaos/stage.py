@@ -84,14 +84,14 @@ class Place:
 class Stage:
     """Server, pool, producers and operator of one run; a context manager that leaves nothing running."""
 
-    def __init__(self, directory: Path, seed: int, workers: int, pause_s: float) -> None:
+    def __init__(self, directory: Path, seed: int, workers: int, pause_s: float, server: str = "redis") -> None:
         self.directory = directory
         self.effects_path = directory / "effects"
         self.ledger_path = directory / "ledger"
         users = directory / "users"  # the storm logs in as one that no act touches
         users.write_text(f"user default on nopass ~* &* +@all\nuser keeper on >{_WORD} ~* &* +@all\n")
         config = {"appendfsync": "always", "dbfilename": "snapshot", "aclfile": str(users)}
-        self.server = PrivateServer("redis", persistence=True, config=config)
+        self.server = PrivateServer(server, persistence=True, config=config)
         (self.server.directory / "snapshot").mkdir()  # where a snapshot would go: none succeeds
         self._ways: list[Connections] = []
         self.client_connections = self.connect("clients")

@@ -149,6 +149,14 @@ def test_a_start_in_a_paused_queue_is_found() -> None:
     assert not judge(replace(FIRST, start=9.5, end=9.6), end=task(), acts=paused).faults
 
 
+def test_a_side_effect_that_was_done_twice_is_found() -> None:
+    ledger = Ledger([PROMISE])
+    for times, fault in ((1, ""), (2, "was done 2 times")):
+        verdict = Judge(ledger, {"t": [FIRST]}, [], set(), {"t": task()}, Counter({"t": times})).judge()
+        assert fault in faults(verdict)
+        assert bool(verdict.faults) == bool(fault)
+
+
 def test_what_nobody_enqueued_is_found() -> None:
     stranger = replace(FIRST, id="s", n=2)
     verdict = Judge(Ledger([PROMISE]), {"t": [FIRST], "s": [stranger]}, [], set(), {"t": task(), "s": task()}).judge()
