@@ -19,8 +19,8 @@ KILLERS = ("poison", "deaf")
 CUT_OFF = ("stop supervisor", "stop worker", "hold connections", "black hole")
 """The worker lives and cannot renew its lease."""
 LASTING = ("stop", "hold", "black hole")
-PAUSE_SEEN_S = 1.0
-"""So long after a pause all workers know of it."""
+PAUSE_SEEN_S = 1.5
+"""So long after a pause all workers know of it: a second, and what a busy machine adds."""
 SLACK_S = 0.05
 """A signal is noted a moment before or after the kernel acts on it."""
 PLANNED = {
@@ -76,7 +76,7 @@ class Judge:
         self._bulk_cancels = ledger.on_queues("cancel_matching")
         self._purges = ledger.on_queues("purge")
         self._repeated: set[str] = set()
-        self._pauses = list(ledger.pauses())
+        self._pauses = [pause for pause in ledger.pauses() if pause[3] - pause[2] > PAUSE_SEEN_S]
         self._groups_lost = [event for event in events if event.what.startswith("destroy group")]
 
     def judge(self) -> Verdict:
@@ -315,7 +315,7 @@ class Judge:
     def _judge_pauses(self, task_id: str, mine: list[Run], promise: Promise) -> None:
         """Nothing starts in a paused queue, or of a paused type, but where its worker could not know of the pause."""
         for queue, kind, since, until in self._pauses:
-            if queue != promise.queue or kind not in ("", promise.kind) or until - since <= PAUSE_SEEN_S:
+            if queue != promise.queue or kind not in ("", promise.kind):
                 continue
             for run in mine:
                 if since + PAUSE_SEEN_S < run.start < until and not self._disturbed(run, since):

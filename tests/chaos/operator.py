@@ -81,7 +81,7 @@ class Operator:
 
     def _pause(self, queue: str, kind: str) -> None:
         self._noted("pause", queue, lambda: app.queue(queue).pause(kind or None), kind=kind)
-        seconds = self._dice.choice([0.05, 0.3, 1, 2])
+        seconds = self._dice.choice([0.05, 0.3, 1, 3])
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), lambda: self._resume(queue, kind)))
 
     def _resume(self, queue: str, kind: str) -> None:

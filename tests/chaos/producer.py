@@ -34,7 +34,7 @@ WEIGHTS = {
     "discarded": 1, "endless": 0.7, "endless_nap": 0.7, "deaf": 0.4, "poison": 1.0,
 }  # fmt: skip
 DEAD = ("hopeless", "wrong", "endless", "endless_nap", "deaf", "poison")
-MOST_WAITING = 400
+MOST_WAITING = 200
 
 
 class Producer:
@@ -47,7 +47,7 @@ class Producer:
         self._ledger = LedgerWriter()
         self._n = number * 1_000_000
         self._recent: deque[tuple[str, str]] = deque(maxlen=40)
-        self._capped = App(max_queue_depth=MOST_WAITING // 4)
+        self._capped = App(max_queue_depth=MOST_WAITING // 2)
         self._look_at = 0.0
         self._stopped: Callable[[], bool] = lambda: False
 
