@@ -29,7 +29,7 @@ class ServerActs(Acts):
             (3, self._kill_server), (3, self._freeze_server), (4, self._cut_connections), (8, self._lose_replies),
             (4, self._flush_scripts), (6, self._destroy_group), (1.5, self._refuse_writes), (1.5, self._fill_memory),
             (1.5, self._forbid), (1.5, self._limit_connections), (1, self._keep_busy), (1.5, self._fail_snapshots),
-            (1.5, self._change_password), (0, self._lose_a_task), (0, self._double_a_task),
+            (1.5, self._change_password), (0, self._sabotage_away), (0, self._sabotage_twice),
         ]  # fmt: skip
 
     def _for_a_while(self, what: str, seconds: float, undo: Callable[[], None]) -> None:
@@ -130,10 +130,10 @@ class ServerActs(Acts):
 
     # --- sabotage ------------------------------------------------------------------------------------------------
 
-    def _lose_a_task(self) -> None:
+    def _sabotage_away(self) -> None:
         self._sabotage("lose", LOSE)
 
-    def _double_a_task(self) -> None:
+    def _sabotage_twice(self) -> None:
         self._sabotage("double", DOUBLE)
 
     def _sabotage(self, what: str, script: str) -> None:

@@ -26,7 +26,7 @@ def test_half_a_minute(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("act", "fault"), [("lose_a_task", "lost: "), ("double_a_task", "attempt 1 started twice")])
+@pytest.mark.parametrize(("act", "fault"), [("sabotage_away", "lost: "), ("sabotage_twice", "attempt 1 started twice")])
 def test_sabotage_is_found(tmp_path: Path, act: str, fault: str) -> None:
     """The judge of a real run sees what it must never see."""
     report = chaos(tmp_path, 10, seed=1, only=act)
