@@ -99,7 +99,9 @@ class Judge:
                 continue
             if task_id not in accepted:
                 figures["ran unacknowledged"] += 1
-                if known.answer not in ("unknown", "duplicate"):
+                if known.answer == "refused" and not known.kept and mine[0].start < known.answered:
+                    self.verdict.noted.append(f"{task_id}: retention 0, ran and was gone before its repeat was refused")
+                elif known.answer not in ("unknown", "duplicate"):
                     self._fault(task_id, f"ran although the producer was told: {known.answer}")
             lives = self._lives(task_id, mine, known)
             self._judge_end(task_id, known, lives[-1], len(lives) > 1)

@@ -163,6 +163,8 @@ def test_what_nobody_enqueued_is_found() -> None:
     assert "never enqueued" in faults(verdict)
     refused = replace(PROMISE, answer="refused", id=None)
     assert "the producer was told: refused" in faults(judge(FIRST, promise=refused, end=task()))
+    late = replace(refused, kept=False, answered=2.2)  # its first reply was lost, and its repeat found the queue full
+    assert not judge(FIRST, promise=late).faults
 
 
 @pytest.mark.parametrize(
