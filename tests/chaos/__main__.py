@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--server", default="redis", help="redis or valkey")
     parser.add_argument("--verbose", action="store_true", help="tell every act")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # everything is put away on the way out
     clean = True
     for seed in range(options.seed, options.seed + options.runs):
         directory = Path(tempfile.mkdtemp(prefix=f"dtq-chaos-{seed}-"))
