@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtq import _core
 from dtq.client import CHUNK_BYTES, CHUNK_TASKS, Client
+from dtq.clock import Clock
 from dtq.errors import DtqError, InvalidTask, from_core
 from dtq.handles import Handle
 from dtq.plan import Plan
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 FIRST_CHUNK_TASKS = 64
 """Small, because the size of the items is not known yet."""
+AHEAD_ITEMS = 50
+AHEAD_S = 0.002
+"""While the server works on a chunk, items of the next are read, so many at a time and for so long at most: outcomes
+do not wait for a slow iterable."""
 
 
 class BulkOutcome:
@@ -112,6 +117,65 @@ class BulkCounts:
         return self.accepted + self.duplicate + self.conflict + self.invalid + self.refused
 
 
+Encoded = tuple[_core.Chunk, dict[int, DtqError]]
+"""A chunk of the good items of a block, and the errors of the bad ones by their place in it."""
+
+
+class _Source:
+    """The items of a bulk enqueue, and what ended them before their time."""
+
+    def __init__(self, items: Iterator[object], clock: Clock) -> None:
+        self.failure: Exception | None = None
+        self._items = items
+        self._clock = clock
+        self._ended = False
+
+    def fill(self, block: list[object], size: int, seconds: float | None = None) -> bool:
+        """Adds items until there are `size`, or, between some and some, `seconds` have passed; False for the latter."""
+        until = None if seconds is None else self._clock.monotonic() + seconds
+        while len(block) < size and not self._ended:
+            if until is not None and self._clock.monotonic() >= until:
+                return False
+            before, wanted = len(block), min(AHEAD_ITEMS, size - len(block)) if until is not None else size - len(block)
+            try:
+                block.extend(islice(self._items, wanted))
+            except Exception as error:
+                self.failure = error
+            self._ended = self.failure is not None or len(block) - before < wanted
+        return True
+
+
+class _Block:
+    """The items of one chunk; read and encoded while the server works on the chunk before, if they come quickly."""
+
+    def __init__(self, source: _Source, encode: Callable[[list[Any]], Encoded], size: int) -> None:
+        self.size = size
+        self._source = source
+        self._encode = encode
+        self._items: list[object] = []
+        self._encoded: Encoded | None = None
+        self._failure: Exception | None = None
+
+    def read_ahead(self) -> None:
+        """As much as a short time allows; never raises."""
+        try:
+            if self._source.fill(self._items, self.size, AHEAD_S):
+                self._encoded = self._encode(self._items)
+        except Exception as error:
+            self._failure = error
+
+    def read(self) -> list[object]:
+        """All its items."""
+        self._source.fill(self._items, self.size)
+        return self._items
+
+    def encoded(self) -> Encoded:
+        """The items as a chunk; raises what encoding them has raised."""
+        if self._failure is not None:
+            raise self._failure
+        return self._encode(self._items) if self._encoded is None else self._encoded
+
+
 class BulkEnqueue(Iterator[BulkOutcome]):
     """Sends while it is iterated; `run()` iterates to the end and counts.
 
@@ -178,35 +242,33 @@ class BulkEnqueue(Iterator[BulkOutcome]):
         return Handle(self._client, task_id, self._plan.queue, retention_ms, duplicate)
 
     def _run(self, payloads: Iterator[object]) -> Iterator[list[BulkOutcome]]:
-        start = 0
-        while True:
-            block: list[object] = []
-            failure: BaseException | None = None
-            try:
-                block.extend(islice(payloads, self._size))
-            except Exception as error:
-                failure = error  # what the iterable gave before it failed is enqueued first
-            yield from self._send(start, block)
-            if failure is not None:
-                raise failure
-            if not block:
-                return
-            start += len(block)
+        source = _Source(payloads, self._client.clock)
+        start, block = 0, _Block(source, self._encode, self._size)
+        while items := block.read():
+            following = _Block(source, self._encode, 0)
+            yield from self._send(start, items, block.encoded(), following)
+            start += len(items)
+            block = following
+        if source.failure is not None:
+            raise source.failure  # what the iterable gave before it failed is enqueued
 
-    def _send(self, start: int, block: list[object]) -> Iterator[list[BulkOutcome]]:
-        """One block as one chunk, or as two halves where it turns out too large."""
-        if not block:
-            return
-        chunk, refused = self._encode(block)
-        if chunk.byte_size > CHUNK_BYTES and len(chunk) > 1:
-            half = len(block) // 2
-            yield from self._send(start, block[:half])
-            yield from self._send(start + half, block[half:])
-            return
+    def _send(
+        self, start: int, items: list[object], encoded: Encoded, following: _Block | None = None
+    ) -> Iterator[list[BulkOutcome]]:
+        """One block as one chunk, or as two halves where it turns out too large; the one after it is made meanwhile."""
+        chunk, refused = encoded
         average = max(1, chunk.byte_size // max(1, len(chunk)))
-        self._size = min(CHUNK_TASKS, 2 * len(block) + FIRST_CHUNK_TASKS, max(1, CHUNK_BYTES * 9 // 10 // average))
+        self._size = min(CHUNK_TASKS, 2 * len(items) + FIRST_CHUNK_TASKS, max(1, CHUNK_BYTES * 9 // 10 // average))
+        if following is not None:
+            following.size = self._size
+        if chunk.byte_size > CHUNK_BYTES and len(chunk) > 1:
+            half = len(items) // 2
+            for at, part in ((0, items[:half]), (half, items[half:])):
+                yield from self._send(start + at, part, self._encode(part))
+            return
         ids = chunk.ids
-        answers = self._client.send(self._plan.queue, chunk) if ids else ()
+        ahead = following.read_ahead if following is not None else None
+        answers = self._client.send(self._plan.queue, chunk, ahead) if ids else ()
         if not refused and [answer.code for answer in answers].count("a") == len(ids):
             yield [Accepted(index, task_id, self) for index, task_id in enumerate(ids, start)]
             return
@@ -215,7 +277,7 @@ class BulkEnqueue(Iterator[BulkOutcome]):
             Invalid(start + place, error)
             if (error := refused.get(place)) is not None
             else self._outcome(start + place, *next(sent))
-            for place in range(len(block))
+            for place in range(len(items))
         ]
 
     def _outcome(self, index: int, task_id: str, answer: Answer) -> BulkOutcome:
@@ -228,7 +290,7 @@ class BulkEnqueue(Iterator[BulkOutcome]):
         kind = Refused if answer.code in "fp" else Conflict
         return kind(index, self._client.refusal(self._plan, task_id, answer))
 
-    def _encode(self, block: list[Any]) -> tuple[_core.Chunk, dict[int, DtqError]]:
+    def _encode(self, block: list[Any]) -> Encoded:
         """A chunk of the good items, and the errors of the bad ones by their place in the block."""
         plan, chunk = self._plan, _core.Chunk()
         refused = self._misfits(block)

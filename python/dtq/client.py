@@ -99,8 +99,11 @@ class Client:
         except _core.CoreError as error:
             raise from_core(error) from None
 
-    def send(self, queue: str, chunk: _core.Chunk) -> Sequence[Answer]:
-        """One chunk, repeated with the same ids while its answer is lost and the enqueue deadline has not passed."""
+    def send(self, queue: str, chunk: _core.Chunk, meanwhile: Callable[[], None] | None = None) -> Sequence[Answer]:
+        """One chunk, repeated with the same ids while its answer is lost and the enqueue deadline has not passed.
+
+        meanwhile: called, at most once, while the server works on the chunk; must not raise.
+        """
         clock = self.clock
         deadline = clock.monotonic() + self.settings.enqueue_deadline_s
         # A time-out of its own costs a reply a system call; the first try of a known queue has all the time anyway.
@@ -110,11 +113,12 @@ class Client:
                 if queue not in self._prepared:
                     self._prepare(queue, max(SHORTEST_S, deadline - clock.monotonic()))
                 left = max(SHORTEST_S, deadline - clock.monotonic())
-                return self.broker.enqueue(queue, chunk, repeat=repeat, timeout_s=left if hurry else None)
+                hurried = left if hurry else None
+                return self.broker.enqueue(queue, chunk, repeat=repeat, timeout_s=hurried, meanwhile=meanwhile)
             except BrokerUnavailable as error:
                 if isinstance(error, StoreError) or clock.monotonic() + wait >= deadline:
                     raise
-            repeat = hurry = True
+            repeat, hurry, meanwhile = True, True, None
             clock.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_S)
             self.broker.mend_store()

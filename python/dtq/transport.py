@@ -154,7 +154,13 @@ class Transport:
             self._made_from = _new_pool(self._url(), self.timeout_s, redis)
         return _new_connection(self._made_from)
 
-    def call(self, command: bytes, script: Script | None = None, timeout_s: float | None = None) -> Any:
+    def call(
+        self,
+        command: bytes,
+        script: Script | None = None,
+        timeout_s: float | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Any:
         """Send one packed command and wait for its reply.
 
         Args:
@@ -162,6 +168,7 @@ class Transport:
             script: the script an EVALSHA names; loaded when the server does not know it.
             timeout_s: how long the reply may take, with the connection where there is none yet; the pool's time-out
                 unless given.
+            meanwhile: called once the command is sent, while the server works on it; must not raise.
 
         Raises:
             BrokerUnavailable: no answer, or a refusal. The command may have been applied.
@@ -169,7 +176,7 @@ class Transport:
         """
         connection = self._acquire()
         try:
-            return self._exchange(connection, command, script, timeout_s)
+            return self._exchange(connection, command, script, timeout_s, meanwhile)
         except DtqError:
             raise
         except Exception as error:
@@ -179,13 +186,22 @@ class Transport:
             connection.disconnect()  # interrupted before its reply: it would answer the next question with it
             raise
 
-    def _exchange(self, connection: Any, command: bytes, script: Script | None, timeout_s: float | None) -> Any:
+    def _exchange(
+        self,
+        connection: Any,
+        command: bytes,
+        script: Script | None,
+        timeout_s: float | None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Any:
         from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
         try:
             if connection._sock is None:
                 timeout_s = self._connect(connection, self.timeout_s if timeout_s is None else timeout_s)
             connection.send_packed_command((command,), check_health=False)
+            if meanwhile is not None:
+                meanwhile()
             reply = connection.read_response() if timeout_s is None else connection.read_response(timeout=timeout_s)
         except NoScriptError as error:
             if script is None:

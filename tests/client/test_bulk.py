@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -71,13 +72,47 @@ def test_large_items_are_split_into_smaller_chunks(app: dtq.App, monkeypatch: py
     sizes: list[tuple[int, int]] = []
     send = app.client.send
     monkeypatch.setattr(
-        app.client, "send", lambda queue, chunk: (sizes.append((len(chunk), chunk.byte_size)), send(queue, chunk))[1]
+        app.client,
+        "send",
+        lambda queue, chunk, *more: (sizes.append((len(chunk), chunk.byte_size)), send(queue, chunk, *more))[1],
     )
     texts = [i % 7 * 30_000 for i in range(200)]
     counts = app.enqueue_many("noop", ({"text": "x" * size} for size in texts)).run()
     assert counts.accepted == 200
     assert all(count <= 500 and size <= 1024 * 1024 for count, size in sizes)
     assert sum(count for count, _ in sizes) == 200
+
+
+def test_outcomes_do_not_wait_for_a_slow_iterable(app: dtq.App) -> None:
+    """The next chunk is read while the server works, but only what comes quickly: here 50 items, not 192."""
+    taken = 0
+
+    def items() -> Iterator[dict[str, Any]]:
+        nonlocal taken
+        for index in range(300):
+            if index >= 64:
+                time.sleep(0.001)
+            taken += 1
+            yield {"i": index}
+
+    outcomes = iter(app.enqueue_many("noop", items()))
+    assert [next(outcomes).index for _ in range(64)] == list(range(64))
+    assert 64 < taken <= 64 + 50
+    assert len(list(outcomes)) == 300 - 64
+
+
+def test_an_iterable_that_fails_while_it_is_read_ahead_loses_nothing(app: dtq.App) -> None:
+    """The outcomes of what was sent come first, then those of what it gave before it failed, then its error."""
+
+    def items() -> Iterator[dict[str, Any]]:
+        yield from ({"i": i} for i in range(100))
+        raise OSError("the file ended")
+
+    outcomes = iter(app.enqueue_many("noop", items()))
+    assert [next(outcomes).index for _ in range(100)] == list(range(100))
+    with pytest.raises(OSError, match="the file ended"):
+        next(outcomes)
+    assert waiting(app) == 100
 
 
 def test_what_an_iterable_gave_before_it_failed_is_enqueued(app: dtq.App) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -24,7 +24,13 @@ class Producing(Calls):
     """Verbs of producers and of those who wait for results."""
 
     def enqueue(
-        self, queue: str, chunk: Chunk, *, repeat: bool = False, timeout_s: float | None = None
+        self,
+        queue: str,
+        chunk: Chunk,
+        *,
+        repeat: bool = False,
+        timeout_s: float | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> list[Answer]:
         """Offer a chunk of tasks of one queue, atomically.
 
@@ -33,6 +39,7 @@ class Producing(Calls):
             chunk: tasks in wire form, at most 500 and 1 MiB.
             repeat: this chunk may have been applied before (its reply was lost): what stands counts as accepted.
             timeout_s: how long the reply may take.
+            meanwhile: called while the server works on a chunk of more than one task; must not raise.
 
         Returns:
             One Answer a task, in order.
@@ -45,7 +52,7 @@ class Producing(Calls):
             if self.transport.call(command, one, timeout_s):
                 return [_PLAIN["a"]]
         call = self.front("enqueue", queue)
-        reply = self.transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s)
+        reply = self.transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s, meanwhile)
         return _answers(reply)
 
     async def aenqueue(
