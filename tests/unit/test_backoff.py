@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,11 +44,13 @@ def test_no_attempt_number_overflows(attempt: int, base: float, jitter: float, d
         ({"base": 61}, "backoff.max_delay: 60.0 is out of bounds; give seconds from base (61) to 315360000 (10 years)"),
         ({"base": float("nan")}, "backoff.base: nan is not a finite number; give seconds"),
         ({"base": True}, "backoff.base: True is not a finite number; give seconds"),
+        ({"max_delay": "60"}, "backoff.max_delay: '60' is not a finite number; give seconds"),
+        ({"jitter": float("inf")}, "backoff.jitter: inf is not a finite number; give seconds as a part from 0 to 1"),
         ({"max_delay": 1e12}, "backoff.max_delay: 1000000000000.0 is out of bounds; give seconds from base (1) to "
                               "315360000 (10 years)"),
     ],
 )  # fmt: skip
-def test_bad_fields_are_named(fields: dict[str, float], message: str) -> None:
+def test_bad_fields_are_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         Backoff(**fields)
     assert str(caught.value) == message
@@ -53,6 +58,18 @@ def test_bad_fields_are_named(fields: dict[str, float], message: str) -> None:
 
 def test_a_constant_delay_has_no_jitter() -> None:
     assert {constant(2.5).delay_ms(attempt, draw) for attempt in (1, 7, 99) for draw in (0, 1)} == {2500}
+
+
+def test_a_delay_is_whole_milliseconds_and_never_none_at_all() -> None:
+    """A delay of 0 would be due in the millisecond of the failure, and a fraction is no score of the schedule."""
+    assert Backoff(base=0).delay_ms(1, 0.5) == 1
+    delay = Backoff(base=0.0026, jitter=0).delay_ms(1, 0.5)
+    assert (delay, type(delay)) == (3, int)
+
+
+def test_it_is_checked_once_and_stays_as_it_is() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Backoff().base = -1  # type: ignore[misc]
 
 
 def test_attempts_count_from_one() -> None:
