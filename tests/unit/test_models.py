@@ -237,6 +237,12 @@ def test_a_running_task_that_is_to_be_cancelled() -> None:
     assert (task.ended_at, task.due_at, task.history) == (None, None, ())
 
 
+@pytest.mark.parametrize("live", [b"q:2:1:5-1:ua:b;c", b"r:2:1:1-1:host-abc.3.7:12:1000:ua:b;c"])
+def test_a_colon_in_the_tail_is_part_of_it(live: bytes) -> None:
+    task = read_task("mail", ID, live=live, envelope=ENVELOPE, record=None, due_ms=None)
+    assert (task.attempt, task.cancel_requested) == (2, True)
+
+
 def test_while_an_attempt_runs_the_outcome_of_an_earlier_one_is_history() -> None:
     detail = {"cause": "error", "error_class": "ValueError", "error": "no", "traceback": "...", "worker_id": "w1"}
     record = _core.encode_record(4, 1, 0, 7000, 2000, 3000, b"t", json.dumps(detail).encode(), ENVELOPE)
