@@ -69,3 +69,24 @@ def test_a_cluster_is_refused() -> None:
         with pytest.raises(BrokerUnavailable, match="a node of a cluster; dtq needs a single server"):
             enqueue(broker)
         broker.close()
+
+
+def test_a_server_that_hides_its_settings_is_accepted_with_no_policy() -> None:
+    """Managed services forbid CONFIG; the worker warns once that it could not look."""
+    with PrivateServer(tcp=True) as server:
+        server.client().acl_setuser("default", enabled=True, commands=["+@all", "-config"], keep=True)
+        broker = Broker(Settings(redis_url=server.url))
+        assert broker.check_server().policy == ""
+        broker.close()
+
+
+@pytest.mark.parametrize("stored", [b"999", b"\xff"])
+def test_a_store_of_another_layout_is_refused(broker: Broker, stored: bytes) -> None:
+    """Nothing is written into what another release keeps there, not even the queue's name."""
+    key = broker.keys.layout()
+    broker.command("SET", key, stored)
+    shown = stored.decode("utf-8", "replace")
+    with pytest.raises(UnsupportedServer, match=f"{key} says layout '{shown}', this dtq reads 1; use another prefix"):
+        broker.prepare_queue("new")
+    assert broker.command("SISMEMBER", broker.keys.queues(), "new") == 0
+    broker.command("SET", key, "1")

@@ -137,6 +137,33 @@ def test_a_payload_that_does_not_fit(payload: dict[str, object]) -> None:
     assert outcome.error.startswith("payload.")
 
 
+@pytest.mark.parametrize("payload", [b"{", b"[1]", b"null"])
+@pytest.mark.parametrize("of_async", [False, True])
+def test_a_payload_that_is_no_json_object(payload: bytes, of_async: bool) -> None:
+    """It was damaged after the enqueue: it fails for good, whichever way the handler is called."""
+
+    def handler(a: int) -> None:
+        pytest.fail("called")
+
+    async def async_handler(a: int) -> None:
+        pytest.fail("called")
+
+    app = dtq.App()
+    app.task(name="t")(async_handler if of_async else handler)
+    executor = Executor(app.registry, Settings(), "worker")
+    raw = EnvelopeHead("t", 5, 3, 1000, 0, True, b"").encode({}, 100)[:-2] + payload
+    damaged = parse_claims([b"", b"1-1", b"id", b"r:1:0:1-1:w.0.1:7:1000:", 5, raw]).claims[0]
+    route = executor.routes["t"]
+    outcome: object
+    if of_async:
+        outcome = executor.prepare(damaged, route, "default", lambda: False)
+    else:
+        outcome = executor.run(damaged, route, "default")
+    assert isinstance(outcome, Outcome)
+    assert (outcome.letter, outcome.error_class) == ("D", "InvalidPayload")
+    assert outcome.error.startswith("payload: cannot be decoded: ")
+
+
 class Hostile(Exception):
     """Its own text cannot be had."""
 
