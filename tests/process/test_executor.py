@@ -164,6 +164,20 @@ def test_a_payload_that_is_no_json_object(payload: bytes, of_async: bool) -> Non
     assert outcome.error.startswith("payload: cannot be decoded: ")
 
 
+def test_a_payload_that_does_not_fit_an_async_handler() -> None:
+    """It is refused before there is a call to hand to the loop."""
+    app = dtq.App()
+
+    @app.task(name="t")
+    async def handler(a: int) -> None: ...
+
+    executor = Executor(app.registry, Settings(), "worker")
+    outcome = executor.prepare(claim({"z": 2}), executor.routes["t"], "default", lambda: False)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.letter, outcome.error_class) == ("D", "InvalidPayload")
+    assert outcome.error.startswith("payload.")
+
+
 class Hostile(Exception):
     """Its own text cannot be had."""
 
