@@ -21,7 +21,7 @@ demo: build ## process a real batch: the standard library, file by file
 test: build ## the whole test suite (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: build ## every gate: formatters, linters, types, stubs, cargo test, test suite
+check: build ## every gate: formatters, linters, types, stubs, cargo test, test suite and what it reaches
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	cargo fmt --check
@@ -31,7 +31,9 @@ check: build ## every gate: formatters, linters, types, stubs, cargo test, test 
 	$(BIN)/pyright
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest dtq._core
 	cargo test --locked --quiet
-	$(BIN)/python -m pytest $(ARGS)
+	@rm -rf target/coverage && mkdir -p target/coverage
+	$(BIN)/python -m coverage run -m pytest $(ARGS)
+	@$(BIN)/python -m tests.uncovered
 
 model: build ## the storage protocol as a model: every scenario, some minutes each (ARGS= names scenarios)
 	@$(BIN)/python -m tests.protocol.check $(ARGS)
