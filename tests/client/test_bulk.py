@@ -131,6 +131,7 @@ def test_nothing_at_all(app: dtq.App) -> None:
 
 
 def test_items_are_read_only_as_the_outcomes_are_taken(app: dtq.App) -> None:
+    """But for those of one chunk, which are read while the server works on the one before."""
     read = 0
 
     def endless() -> Iterator[dict[str, Any]]:
@@ -142,7 +143,8 @@ def test_items_are_read_only_as_the_outcomes_are_taken(app: dtq.App) -> None:
     outcomes = app.enqueue_many("noop", endless())
     for _ in range(600):
         assert next(outcomes).ok
-    assert read == waiting(app) <= 1200
+    assert waiting(app) <= 1200
+    assert waiting(app) <= read <= waiting(app) + 500
 
 
 def test_memory_stays_flat(app: dtq.App) -> None:
