@@ -6,11 +6,11 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check model soak bench wheel clean
+.PHONY: help build demo test check model soak bench bench-peers wheel clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' | while IFS='|' read -r name text; do \
-		printf '  make %-7s %s\n' "$$name" "$$text"; done
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | while IFS='|' read -r name text; do \
+		printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 build: ## set .venv up and build the extension, where anything changed
 	@.ci/prepare
@@ -55,10 +55,14 @@ bench: build ## the benchmarks; one JSON per run in bench/results
 		cat bench/results/$$name.json; \
 	done
 
+bench-peers: build ## dtq beside other task queues, under 40 minutes; ARGS="--quick --peers dtq,celery" narrows it
+	$(BIN)/python -m bench.peers $(ARGS)
+
 wheel: build ## the wheel for this platform, in target/wheels
 	$(BIN)/maturin build --release --locked
 
 clean: ## remove everything that make made
-	rm -rf .venv target bench/results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv target bench/peers/environments .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f python/dtq/_core*.so
+	find bench -path 'bench/results/*' -type f ! -name 'peers.*' -delete
 	find python tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,41 @@
+"""Defaults: one child per CPU, sync handlers in the child, async ones (the naps) 100 at a time. Nothing is tuned.
+
+Results kept: a record with its result for a week. Not kept: `retention=0`. JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import dtq
+from bench.peers import handlers
+from bench.peers.adapters import RESULTS, URL
+
+ENTRANTS = {"dtq": {"drain": 300_000, "nap": 30_000, "bulk": 200_000}}
+HANDLERS = "2 processes"
+NAP_HANDLERS = "2 processes x 100"
+
+app = dtq.App(redis_url=URL)
+_options: dict[str, Any] = {} if RESULTS else {"retention": 0}
+TASKS = {
+    kind: app.task(name=kind, **_options)(handlers.async_nap if kind == "nap" else function)
+    for kind, function in handlers.SYNC.items()
+}
+
+
+def workers(processes: int, naps: bool) -> list[list[str]]:
+    """One worker; the default number of children is that of the CPUs."""
+    children = [] if processes == os.cpu_count() else ["--children", str(processes)]
+    return [[sys.executable, "-m", "dtq", "worker", "bench.peers.adapters.dtq:app", *children]]
+
+
+def enqueue(kind: str, payload: dict[str, Any]) -> None:
+    """Enqueue one task."""
+    TASKS[kind].enqueue(**payload)
+
+
+def enqueue_many(kind: str, payloads: list[dict[str, Any]]) -> None:
+    """Enqueue a chunk."""
+    TASKS[kind].enqueue_many(payloads).run()

@@ -1,0 +1,157 @@
+"""One entrant's turn in a round: every work but the kill, each from an empty server and with workers of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.peers.entrant import Entrant, Incomplete, Session
+from bench.peers.record import latencies
+from bench.peers.server import Counters, Server
+from bench.peers.workers import Workers
+from bench.report import percentile
+
+WARM_UP = 20
+IDLE_S = 2.0
+STAMPS_PER_S = 100.0
+LOADS_PER_S = 200.0
+"""Half of what two bare processes can do of 5 ms each."""
+
+Figures = dict[str, Any]
+
+
+def measure(entrant: Entrant, server: Server) -> tuple[Figures, list[str]]:
+    """All figures of one turn, and why some are missing."""
+    figures: Figures = {}
+    problems: list[str] = []
+    works: tuple[tuple[str, bool, Callable[[Session], Figures]], ...] = (
+        ("stamp", False, pick_up),
+        ("enqueue", False, enqueue),
+        ("drain", False, drain),
+        ("drain", True, drain_with_results),
+        ("burn", False, burn),
+        ("nap", False, nap),
+    )
+    for work, results, function in works:
+        if not entrant.size(work):
+            continue
+        server.clear()
+        session = Session(entrant, server, results)
+        try:
+            figures |= function(session)
+        except (Incomplete, RuntimeError, OSError, TimeoutError) as error:
+            problems.append(f"{function.__name__}: {error}")
+        finally:
+            session.close()
+    figures["load_average"] = os.getloadavg()[0]
+    return figures, problems
+
+
+def pick_up(session: Session) -> Figures:
+    """Idle workers: what they cost, and how long a task waits; then the wait while the machine is half busy."""
+    stamps, loads = session.entrant.size("stamp"), session.entrant.size("load")
+    with session.workers() as workers:
+        session.produce("noop", WARM_UP)
+        session.wait_for_all(workers, "noop", WARM_UP, 40.0)
+        time.sleep(1.0)
+        before, cpu_s = session.server.counters(), workers.cpu_s()
+        time.sleep(IDLE_S)
+        after = session.server.counters()
+        passed = after.moment - before.moment
+        figures: Figures = {
+            "idle_commands_per_s": sum(after.commands.values()) / passed - sum(before.commands.values()) / passed,
+            "idle_cpu_percent": (workers.cpu_s() - cpu_s) / passed * 100,
+            "idle_memory_mb": workers.memory_mb(),
+            "processes": len(workers.pids()),
+        }
+        session.produce("stamp", stamps, rate=STAMPS_PER_S)
+        session.wait_for_all(workers, "stamp", stamps)
+        figures |= _percentiles("pick_up", latencies(session.records, "stamp"))
+        session.produce("load", loads, rate=LOADS_PER_S)
+        session.wait_for_all(workers, "load", loads)
+        return figures | _percentiles("load", latencies(session.records, "load"))
+
+
+def enqueue(session: Session) -> Figures:
+    """One call a task, awaited; and the entrant's own bulk call, where it has one. No workers run."""
+    tasks = session.entrant.size("enqueue")
+    before = session.server.counters()
+    done = session.produce("noop", tasks)
+    figures = {"enqueue_per_s": tasks / done["seconds"], **_costs("enqueue", before, session.server.counters(), tasks)}
+    if session.describe()["bulk"]:
+        tasks = session.entrant.size("bulk")
+        session.server.clear()
+        before = session.server.counters()
+        done = session.produce("noop", tasks, bulk=True)
+        figures["bulk_per_s"] = tasks / done["seconds"]
+        figures |= _costs("bulk", before, session.server.counters(), tasks)
+    return figures
+
+
+def drain(session: Session) -> Figures:
+    """Workers start on a full queue of tasks that do nothing."""
+    return _drain(session, "drain")
+
+
+def drain_with_results(session: Session) -> Figures:
+    """The same, and what the handlers return is kept."""
+    return _drain(session, "drain_results")
+
+
+def burn(session: Session) -> Figures:
+    """5 ms of CPU time each."""
+    return {"burn_per_s": _rate(session, "burn", session.entrant.size("burn"), naps=False)}
+
+
+def nap(session: Session) -> Figures:
+    """10 ms of waiting each, in async handlers where there are such."""
+    return {"nap_per_s": _rate(session, "nap", session.entrant.size("nap"), naps=True)}
+
+
+def _drain(session: Session, name: str) -> Figures:
+    tasks = session.entrant.size("drain")
+    empty = session.server.counters()
+    session.fill("noop", tasks)
+    full = session.server.counters()
+    with session.workers() as workers:
+        cpu_s = _cpu_at_first_end(session, workers)
+        done = session.wait_for_all(workers, "noop", tasks)
+        worker_us = (workers.cpu_s() - cpu_s) / tasks * 1e6
+        time.sleep(0.5)  # what is still to be acknowledged
+        emptied = session.server.counters()
+        return {
+            f"{name}_per_s": tasks / (done.last_end - done.first_start),
+            f"{name}_seconds": done.last_end - done.first_start,
+            f"{name}_twice": done.ran - tasks,
+            f"{name}_worker_us": worker_us,
+            f"{name}_memory_mb": workers.memory_mb(),
+            f"{name}_queued_bytes": (full.memory - empty.memory) / tasks,
+            f"{name}_left_bytes": (emptied.memory - empty.memory) / tasks,
+            **_costs(name, full, emptied, tasks),
+        }
+
+
+def _rate(session: Session, kind: str, tasks: int, naps: bool) -> float:
+    session.fill(kind, tasks)
+    with session.workers(naps) as workers:
+        done = session.wait_for_all(workers, kind, tasks)
+    return tasks / (done.last_end - done.first_start)
+
+
+def _cpu_at_first_end(session: Session, workers: Workers) -> float:
+    """CPU time that the workers had used when the first task had ended: their start is not the tasks' cost."""
+    deadline = time.monotonic() + 40
+    while not any(session.records.glob("*.record")) and time.monotonic() < deadline:
+        workers.check_alive()
+        time.sleep(0.002)
+    return workers.cpu_s()
+
+
+def _costs(name: str, before: Counters, after: Counters, tasks: int) -> Figures:
+    return {f"{name}_{what}": value for what, value in before.per_task(after, tasks).items()}
+
+
+def _percentiles(name: str, seconds: list[float]) -> Figures:
+    return {f"{name}_p{percent}_ms": percentile(seconds, percent) * 1e3 for percent in (50, 95, 99)}
