@@ -30,6 +30,8 @@ from bench.peers.table import SKIPPED, markdown
 from bench.report import rounded
 
 RESULTS = ROOT / "bench" / "results"
+KILL_SECONDS = 12.0
+"""What an entrant's turn in the kill test takes, about."""
 QUICK = {"stamp": 100, "load": 200, "kill": 400}
 """Tasks of `--quick` that are not a tenth."""
 
@@ -59,12 +61,22 @@ def main() -> int:
         print(f"environments ready after {time.monotonic() - started:.0f} s", flush=True)
         chance = random.Random(options.seed)
         measured = [entrant for entrant in entrants if entrant.size("drain")]
+        longest = 0.0
         for number in range(options.rounds):
+            round_started = time.monotonic()
+            if (
+                round_started - started + longest + KILL_SECONDS * len(entrants) + options.kill_wait
+                > options.minutes * 60
+            ):
+                print(f"{number} rounds: a further one would not end within {options.minutes:.0f} minutes", flush=True)
+                break
             for entrant in chance.sample(measured, len(measured)):
                 begun = time.monotonic()
                 figures, problems = measure(entrant, server)
                 figures["turn_seconds"] = time.monotonic() - begun
                 _note(report, entrant, number, figures, problems)
+            longest = max(longest, time.monotonic() - round_started)
+            report.machine["rounds"] = number + 1
     if options.kill_wait > 0:
         able = [entrant for entrant in entrants if entrant.size("kill")]
         for entrant, figures, problems in kill_all(chance.sample(able, len(able)), options.kill_wait):
@@ -148,7 +160,7 @@ def _machine(server: Server, options: argparse.Namespace) -> dict[str, Any]:
         "redis": server.version,
         "python": platform.python_version(),
         "revision": revision.strip(),
-        "rounds": options.rounds,
+        "rounds": 0,
         "quick": options.quick,
         "seed": options.seed,
         "load_average_before": os.getloadavg()[0],
@@ -160,6 +172,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=lambda text: text.split(","), default=[], help="names of adapters or entrants")
     parser.add_argument("--quick", action="store_true", help="a tenth of the tasks, one round, short waits")
     parser.add_argument("--rounds", type=int, help="turns of each entrant (3)")
+    parser.add_argument("--minutes", type=float, default=39.0, help="no further round if it would take longer (39)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="worker processes (one per CPU)")
     parser.add_argument("--kill-wait", type=float, help="seconds to wait after a kill (150); 0: no kill test")
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns (1)")

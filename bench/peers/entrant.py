@@ -22,9 +22,12 @@ from bench.peers.workers import Workers
 PRODUCE_TIMEOUT_S = 120.0
 STALL_S = 20.0
 """A drain that has not moved for so long will not end."""
-CHUNK = 1000
-DEFAULTS = {"enqueue": 2_000, "bulk": 50_000, "burn": 600, "stamp": 400, "load": 800, "kill": 2_000}
+DEFAULTS = {"enqueue": 2_000, "bulk": 50_000, "burn": 1_000, "stamp": 400, "load": 800, "kill": 2_000}
 """Tasks of each kind of work, where ENTRANTS of an adapter names no other number."""
+
+
+_descriptions: dict[tuple[str, bool, int, bool], dict[str, Any]] = {}
+"""What adapters have said, by entrant, results, port and naps: commands name the server."""
 
 
 class Incomplete(Exception):
@@ -57,7 +60,6 @@ class Session:
         self.records = Path(tempfile.mkdtemp(prefix="dtq-peers-"))
         self._results = results
         self._environment = self._make_environment()
-        self._descriptions: dict[bool, dict[str, Any]] = {}
 
     def close(self) -> None:
         """Remove the records."""
@@ -65,16 +67,17 @@ class Session:
 
     def describe(self, naps: bool = False) -> dict[str, Any]:
         """What the adapter says: `workers`, `handlers`, `bulk`, `versions`."""
-        if naps not in self._descriptions:
+        key = (self.entrant.name, self._results, self.server.port, naps)
+        if key not in _descriptions:
             arguments = ["describe", "--processes", str(self.entrant.processes), *(["--naps"] if naps else [])]
-            self._descriptions[naps] = self._drive(arguments)
-        return self._descriptions[naps]
+            _descriptions[key] = self._drive(arguments)
+        return _descriptions[key]
 
     def produce(
         self, kind: str, tasks: int, *, first: int = 0, bulk: bool = False, rate: float = 0.0
     ) -> dict[str, Any]:
         """Enqueue; returns `seconds` and `cpu_s`, the start of the producer left out."""
-        chunk = ["--bulk", str(CHUNK)] if bulk else []
+        chunk = ["--bulk", str(self.entrant.adapter.chunk)] if bulk else []
         arguments = ["--kind", kind, "--tasks", str(tasks), "--first", str(first), "--rate", str(rate), *chunk]
         return self._drive(["produce", *arguments])
 
@@ -113,6 +116,7 @@ class Session:
         """Until every task of a kind has ended at least once; raises Incomplete when nothing moves for `stall_s`."""
         last, moved = -1, time.monotonic()
         while True:
+            looked = time.monotonic()
             now = tally(self.records, kind)
             if now.ran >= tasks and not self._missing(tasks):
                 return tally(self.records, kind)
@@ -121,7 +125,7 @@ class Session:
             elif time.monotonic() - moved > stall_s:
                 raise Incomplete(f"{tasks - self._missing(tasks)} of {tasks} {kind} tasks ran. {self.log_tail()}")
             workers.check_alive()
-            time.sleep(0.01 if tasks < 5_000 else 0.05)
+            time.sleep(max(0.02, 20 * (time.monotonic() - looked)))  # at most a twentieth of a CPU goes into looking
 
     def log_tail(self) -> str:
         """The last words of the workers."""

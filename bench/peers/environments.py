@@ -39,6 +39,8 @@ class Adapter:
     requirements: tuple[str, ...] = ()
     python: str = "3.11"
     program: str = ""
+    chunk: int = 1000
+    """Tasks in one bulk call."""
     driver: tuple[str, ...] = field(default=(), compare=False)
     """The command that describes and produces, known when the environment stands."""
 
@@ -80,6 +82,7 @@ def _read(path: Path) -> Adapter:
         literals.get("REQUIREMENTS", ()),
         literals.get("PYTHON", "3.11"),
         literals.get("PROGRAM", ""),
+        literals.get("CHUNK", 1000),
     )
 
 

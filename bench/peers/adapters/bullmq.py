@@ -1,4 +1,4 @@
-"""Node. 2 processes with concurrency 100, as its documentation advises for I/O-bound work (default 1).
+"""Node. 2 processes, "the recommended way" of its guide, with concurrency 100 each (default 1, its example has 50).
 
 Results kept: every finished job, its default. Not kept: `removeOnComplete`.
 """

@@ -1,5 +1,5 @@
-"""`cauli-worker --procs 2 -c 128`, its defaults: sync tasks in its thread pool, the naps on its event loop; msgpack.
-Its `kind="cpu"` forks children, for work that holds the interpreter for long; 5 ms stay in the threads.
+"""`cauli-worker --procs 2 -c 128`, 64 in each process: sync tasks in its thread pool, the naps on its event loop;
+msgpack. Its `kind="cpu"` forks children, for work that holds the interpreter for long; 5 ms stay in the threads.
 
 Results kept: an hour (default). Not kept: `store_result=False`.
 """
@@ -15,8 +15,8 @@ from bench.peers.adapters import RESULTS, URL
 
 REQUIREMENTS = ("cauli==0.1.0", "redis==8.1.0", "hiredis==3.5.0")
 ENTRANTS = {"cauli": {"drain": 150_000, "nap": 20_000, "bulk": 100_000}}
-HANDLERS = "2 processes x 128 threads"
-NAP_HANDLERS = "2 processes x 128"
+HANDLERS = "2 processes x 64 threads"
+NAP_HANDLERS = "2 processes x 64"
 
 app = Cauli(redis_url=URL, default_queue="bench")
 TASKS = {

@@ -1,6 +1,6 @@
 """Prefork pool of 2. Prefetch multiplier 64 for many short tasks, as "Optimizing" in its guide says (default 4);
-`--without-gossip --without-mingle --without-heartbeat`; JSON. Naps: the threads pool, 100 each in 2 workers, since
-its guide gives prefork to CPU-bound work only. Acknowledged early, its default; `celery-late`, in the kill test
+`--without-gossip --without-mingle --without-heartbeat`; JSON. Naps: `-P gevent -c 100` in each of 2 workers, its
+guide's pool for I/O-bound tasks. Acknowledged early, its default; `celery-late`, in the kill test
 alone, has `acks_late` and `reject_on_worker_lost`, its guide's advice for tasks that may run twice.
 
 Results kept: Redis backend, a day (default). Not kept: `ignore_result`.
@@ -15,10 +15,10 @@ from celery import Celery
 from bench.peers import handlers
 from bench.peers.adapters import ENTRANT, RESULTS, URL
 
-REQUIREMENTS = ("celery[redis]==5.7.0", "kombu==5.7.0", "hiredis==3.5.0")
+REQUIREMENTS = ("celery[redis]==5.7.0", "kombu==5.7.0", "hiredis==3.5.0", "gevent==26.9.0")
 ENTRANTS = {"celery": {"drain": 3_000, "nap": 2_000}, "celery-late": {"kill": 2_000}}
 HANDLERS = "2 processes"
-NAP_HANDLERS = "2 processes x 100 threads"
+NAP_HANDLERS = "2 processes x 100 greenlets"
 
 LATE = ENTRANT == "celery-late"
 app = Celery("bench.peers.adapters.celery", broker=URL, backend=URL if RESULTS else None)
@@ -34,11 +34,11 @@ TASKS = {kind: app.task(name=kind)(function) for kind, function in handlers.SYNC
 
 
 def workers(processes: int, naps: bool) -> list[list[str]]:
-    """One worker with its pool; for naps as many workers with a pool of threads."""
+    """One worker with its pool; for naps as many workers with a pool of greenlets."""
     quiet = ["-l", "ERROR", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     base = ["celery", "-A", "bench.peers.adapters.celery", "worker", *quiet]
     if naps:
-        return [[*base, "-P", "threads", "-c", "100", "-n", f"w{number}@bench"] for number in range(processes)]
+        return [[*base, "-P", "gevent", "-c", "100", "-n", f"w{number}@bench"] for number in range(processes)]
     return [[*base, "-P", "prefork", "-c", str(processes), "-n", "w@bench"]]
 
 

@@ -1,5 +1,5 @@
 """`dramatiq -p 2 -t 8`, its defaults on 2 CPUs; default middleware; JSON. Fewer threads drained more slowly in a
-trial.
+trial. Naps: `dramatiq-gevent -p 2 -t 100`, its command for I/O-bound actors.
 
 Results are off by default; kept: the Results middleware with its Redis backend, 10 min (default).
 """
@@ -16,10 +16,10 @@ from dramatiq.results.backends import RedisBackend
 from bench.peers import handlers
 from bench.peers.adapters import RESULTS, URL
 
-REQUIREMENTS = ("dramatiq[redis]==2.2.1", "redis==8.1.0", "hiredis==3.5.0")
+REQUIREMENTS = ("dramatiq[redis]==2.2.1", "redis==8.1.0", "hiredis==3.5.0", "gevent==26.9.0")
 ENTRANTS = {"dramatiq": {"drain": 10_000, "nap": 3_000}}
 HANDLERS = "2 processes x 8 threads"
-NAP_HANDLERS = "2 processes x 8 threads"
+NAP_HANDLERS = "2 processes x 100 greenlets"
 
 broker = RedisBroker(url=URL)
 if RESULTS:
@@ -31,7 +31,8 @@ ACTORS = {kind: dramatiq.actor(function, actor_name=kind, **_options) for kind, 
 
 def workers(processes: int, naps: bool) -> list[list[str]]:
     """One worker with its processes."""
-    return [["dramatiq", "bench.peers.adapters.dramatiq", "-p", str(processes), "-t", "8"]]
+    program, slots = ("dramatiq-gevent", "100") if naps else ("dramatiq", "8")
+    return [[program, "bench.peers.adapters.dramatiq", "-p", str(processes), "-t", slots]]
 
 
 def enqueue(kind: str, payload: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""Defaults: one child per CPU, sync handlers in the child, async ones (the naps) 100 at a time. Nothing is tuned.
+"""Defaults: one child per CPU, sync handlers in the child, async ones (the naps) 100 at a time. Nothing is tuned. Its
+bulk call takes an iterable of any length and cuts it into chunks itself.
 
 Results kept: a record with its result for a week. Not kept: `retention=0`. JSON.
 """
@@ -13,6 +14,7 @@ import dtq
 from bench.peers import handlers
 from bench.peers.adapters import RESULTS, URL
 
+CHUNK = 1_000_000
 ENTRANTS = {"dtq": {"drain": 300_000, "nap": 30_000, "bulk": 200_000}}
 HANDLERS = "2 processes"
 NAP_HANDLERS = "2 processes x 100"
@@ -37,5 +39,5 @@ def enqueue(kind: str, payload: dict[str, Any]) -> None:
 
 
 def enqueue_many(kind: str, payloads: list[dict[str, Any]]) -> None:
-    """Enqueue a chunk."""
+    """Enqueue all of them."""
     TASKS[kind].enqueue_many(payloads).run()
