@@ -108,6 +108,7 @@ def _enter(report: Report, options: argparse.Namespace) -> list[Entrant]:
             report.entrants[entrant.name] = {
                 "adapter": entrant.adapter.name,
                 "tuning": entrant.adapter.tuning,
+                "recovery": entrant.adapter.recovery,
                 "handlers": description["handlers"],
                 "nap_handlers": naps["handlers"],
                 "versions": description["versions"],
@@ -126,6 +127,7 @@ def _entrant(name: str, adapter: Adapter, driver: tuple[str, ...], options: argp
 
 def _note(report: Report, entrant: Entrant, number: int, figures: dict[str, Any], problems: list[str]) -> None:
     """Keep a run, and say something about it."""
+    problems = [problem.replace(str(ROOT), ".") for problem in problems]
     report.runs.append({"entrant": entrant.name, "round": number, "figures": figures, "problems": problems})
     shown = ("enqueue_per_s", "bulk_per_s", "drain_per_s", "drain_results_per_s", "burn_per_s", "nap_per_s",
              "pick_up_p50_ms", "load_p99_ms", "kill_lost", "kill_twice", "kill_seconds", "turn_seconds")  # fmt: skip

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,11 @@ class Adapter:
     entrants: dict[str, dict[str, int]]
     requirements: tuple[str, ...] = ()
     python: str = "3.11"
+    recovery: str = ""
+    """What brings the tasks of a dead worker back."""
     program: str = ""
     chunk: int = 1000
     """Tasks in one bulk call."""
-    driver: tuple[str, ...] = field(default=(), compare=False)
-    """The command that describes and produces, known when the environment stands."""
 
 
 def load_adapters() -> dict[str, Adapter]:
@@ -81,6 +81,7 @@ def _read(path: Path) -> Adapter:
         literals["ENTRANTS"],
         literals.get("REQUIREMENTS", ()),
         literals.get("PYTHON", "3.11"),
+        literals["RECOVERY"],
         literals.get("PROGRAM", ""),
         literals.get("CHUNK", 1000),
     )

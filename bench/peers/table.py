@@ -64,6 +64,27 @@ COST: tuple[tuple[str, Value], ...] = (
 )
 
 
+OWN, BARE = "dtq", "bare"
+COMPARED: tuple[tuple[str, str, int, bool], ...] = (
+    ("drain/s", "drain_per_s", 0, True),
+    ("drain/s, results kept", "drain_results_per_s", 0, True),
+    ("enqueue/s, one by one", "enqueue_per_s", 0, True),
+    ("enqueue/s, in bulk", "bulk_per_s", 0, True),
+    ("5 ms CPU tasks/s", "burn_per_s", 0, True),
+    ("10 ms naps/s", "nap_per_s", 0, True),
+    ("pick-up, idle, p50 ms", "pick_up_p50_ms", 2, False),
+    ("pick-up, idle, p99 ms", "pick_up_p99_ms", 2, False),
+    ("at 50 % load, p50 ms", "load_p50_ms", 2, False),
+    ("at 50 % load, p99 ms", "load_p99_ms", 2, False),
+    ("Redis µs a task's life", "drain_life_us", 1, False),
+    ("Redis µs a task's life, results kept", "drain_results_life_us", 1, False),
+    ("bytes a queued task", "drain_queued_bytes", 0, False),
+    ("PSS of idle workers, MB", "idle_memory_mb", 0, False),
+    ("idle commands/s", "idle_commands_per_s", 1, False),
+)
+"""Title, figure, digits, and whether more is better."""
+
+
 def markdown(report: dict[str, Any]) -> str:
     """All tables of a report."""
     machine = report["machine"]
@@ -77,6 +98,8 @@ def markdown(report: dict[str, Any]) -> str:
         f"Measured on {machine['date']}, revision {machine['revision']}, {machine['rounds']} rounds, medians.",
         f"Tasks of 150 bytes; {where}.",
         "",
+        *_table(["", OWN, "best peer", f"{OWN} / best", f"{BARE} streams"], _compared(figures)),
+        "",
         *_table(
             ["", *(title for title, _ in SPEED)],
             ([name, *(show(figures[name]) for _, show in SPEED)] for name in drained),
@@ -88,8 +111,15 @@ def markdown(report: dict[str, Any]) -> str:
         ),
         "",
         *_table(
-            ["kill -9 of the whole worker", "lost", "ended twice", "started twice", "all done after"],
-            ([name, *_killed(figures[name], runs[name])] for name in killed),
+            [
+                "kill -9 of the whole worker",
+                "lost, or not back in time",
+                "ended twice",
+                "started twice",
+                "all done after",
+                "what brings a dead worker's tasks back",
+            ],
+            ([name, *_killed(figures[name], runs[name]), report["entrants"][name]["recovery"]] for name in killed),
         ),
         "",
         *_table(
@@ -107,20 +137,30 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def medians(report: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Each entrant's figures, medians over the rounds."""
-    return {
-        name: _medians([run["figures"] for run in report["runs"] if run["entrant"] == name])
-        for name in report["entrants"]
-    }
-
-
 def _medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
     names = {name for figures in rounds for name, value in figures.items() if isinstance(value, (int, float))}
-    return {
+    found = {
         name: statistics.median(figures[name] for figures in rounds if isinstance(figures.get(name), (int, float)))
         for name in names
     }
+    enqueued = found.get("bulk_redis_us", found.get("enqueue_redis_us"))
+    for name in ("drain", "drain_results"):
+        if enqueued is not None and f"{name}_redis_us" in found:
+            found[f"{name}_life_us"] = enqueued + found[f"{name}_redis_us"]
+    return found
+
+
+def _compared(figures: dict[str, dict[str, float]]) -> Iterable[list[str]]:
+    """dtq beside the best of its peers: a row for each figure that both have."""
+    for title, name, digits, more_is_better in COMPARED:
+        others = {peer: each[name] for peer, each in figures.items() if peer not in (OWN, BARE) and name in each}
+        own = figures.get(OWN, {}).get(name)
+        if own is None or not others:
+            continue
+        best = (max if more_is_better else min)(others, key=lambda peer: others[peer])
+        ratio = own / others[best] if others[best] else float("inf")
+        bare = _number(name, digits)(figures.get(BARE, {}))
+        yield [title, f"{own:,.{digits}f}", f"{others[best]:,.{digits}f} ({best})", f"{ratio:,.2f}", bare]
 
 
 def _killed(figures: dict[str, float], rounds: list[dict[str, Any]]) -> list[str]:

@@ -80,3 +80,18 @@ def test_a_figure_that_is_missing_stands_as_a_dash() -> None:
     text = markdown({"machine": machine, "entrants": {"one": entrant}, "runs": runs, "skipped": {"two": "gone"}})
     assert "| one | 2,000 | – |" in text
     assert "| two | gone |" in text
+
+
+def test_dtq_is_compared_with_the_best_peer_and_not_with_the_ceiling() -> None:
+    machine = dict.fromkeys(("date", "revision", "rounds", "cpus", "cpu", "system", "redis"), "x")
+    entrant = {"handlers": "1", "nap_handlers": "1", "versions": {}, "tuning": "none"}
+    figures = {
+        "dtq": {"drain_per_s": 900.0, "pick_up_p99_ms": 0.5},
+        "slow": {"drain_per_s": 100.0, "pick_up_p99_ms": 0.4},
+        "fast": {"drain_per_s": 300.0, "pick_up_p99_ms": 2.0},
+        "bare": {"drain_per_s": 5000.0, "pick_up_p99_ms": 0.1},
+    }
+    runs = [{"entrant": name, "round": 0, "figures": each, "problems": []} for name, each in figures.items()]
+    text = markdown({"machine": machine, "entrants": dict.fromkeys(figures, entrant), "runs": runs, "skipped": {}})
+    assert "| drain/s | 900 | 300 (fast) | 3.00 | 5,000 |" in text
+    assert "| pick-up, idle, p99 ms | 0.50 | 0.40 (slow) | 1.25 | 0.10 |" in text

@@ -14,6 +14,7 @@ from bench.peers.adapters import RESULTS, URL
 
 REQUIREMENTS = ("ardiq==1.2.0",)
 PYTHON = "3.12"
+RECOVERY = "an idle time-out, 60 s"
 ENTRANTS = {"ardiq": {"drain": 50_000, "nap": 15_000, "bulk": 100_000}}
 HANDLERS = "2 processes x 128"
 NAP_HANDLERS = "2 processes x 128"

@@ -17,6 +17,7 @@ from bench.peers import handlers
 from bench.peers.adapters import HOST, PORT, RESULTS
 
 REQUIREMENTS = ("arq==0.28.0", "hiredis==3.5.0", "uvloop==0.23.0")
+RECOVERY = "a key that lives for the job's time-out, 310 s"
 ENTRANTS = {"arq": {"drain": 5_000, "nap": 3_000}}
 HANDLERS = "2 processes x 100"
 NAP_HANDLERS = "2 processes x 100"

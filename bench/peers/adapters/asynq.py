@@ -7,4 +7,5 @@ has no bulk call: `BatchEnqueueContext` is in no release yet.
 """
 
 PROGRAM = "asynq"
+RECOVERY = "a lease, 30 s, checked each minute"
 ENTRANTS = {"asynq": {"drain": 20_000, "nap": 4_000}, "asynq-4": {"drain": 40_000, "nap": 8_000}}

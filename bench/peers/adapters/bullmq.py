@@ -4,4 +4,5 @@ Results kept: every finished job, its default. Not kept: `removeOnComplete`.
 """
 
 PROGRAM = "bullmq"
+RECOVERY = "a lock, 30 s, checked each 30 s"
 ENTRANTS = {"bullmq": {"drain": 30_000, "nap": 15_000}}

@@ -16,6 +16,7 @@ from bench.peers import handlers
 from bench.peers.adapters import ENTRANT, RESULTS, URL
 
 REQUIREMENTS = ("celery[redis]==5.7.0", "kombu==5.7.0", "hiredis==3.5.0", "gevent==26.9.0")
+RECOVERY = "the visibility time-out, 1 h; nothing, if acknowledged early"
 ENTRANTS = {"celery": {"drain": 3_000, "nap": 2_000}, "celery-late": {"kill": 2_000}}
 HANDLERS = "2 processes"
 NAP_HANDLERS = "2 processes x 100 greenlets"

@@ -17,6 +17,7 @@ from bench.peers import handlers
 from bench.peers.adapters import RESULTS, URL
 
 REQUIREMENTS = ("dramatiq[redis]==2.2.1", "redis==8.1.0", "hiredis==3.5.0", "gevent==26.9.0")
+RECOVERY = "a heartbeat time-out, 60 s, noticed by one command in a thousand"
 ENTRANTS = {"dramatiq": {"drain": 10_000, "nap": 3_000}}
 HANDLERS = "2 processes x 8 threads"
 NAP_HANDLERS = "2 processes x 100 greenlets"

@@ -14,6 +14,7 @@ from bench.peers import handlers
 from bench.peers.adapters import HOST, PORT, RESULTS
 
 REQUIREMENTS = ("huey==3.5.4", "redis==8.1.0", "hiredis==3.5.0", "gevent==26.9.0")
+RECOVERY = "nothing"
 ENTRANTS = {"huey": {"drain": 10_000, "nap": 4_000}}
 HANDLERS = "2 processes"
 NAP_HANDLERS = "2 processes x 100 greenlets"

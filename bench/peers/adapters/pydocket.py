@@ -17,6 +17,7 @@ from bench.peers import handlers
 from bench.peers.adapters import RESULTS, URL
 
 REQUIREMENTS = ("pydocket==0.27.0", "hiredis==3.5.0", "uvloop==0.23.0")
+RECOVERY = "a redelivery time-out, 5 min"
 ENTRANTS = {"pydocket": {"drain": 5_000, "nap": 3_000, "bulk": 10_000}}
 HANDLERS = "2 processes x 50"
 NAP_HANDLERS = "2 processes x 50"

@@ -15,6 +15,7 @@ from bench.peers import handlers
 from bench.peers.adapters import ENTRANT, HOST, PORT, RESULTS, URL
 
 REQUIREMENTS = ("rq==3.0.0", "redis==8.1.0", "hiredis==3.5.0")
+RECOVERY = "a registry check each 10 min, as failed: one attempt by default"
 ENTRANTS = {
     "rq": {"drain": 400, "nap": 300, "burn": 250, "enqueue": 1_000, "bulk": 2_000},
     "rq-simple": {"drain": 1_500, "nap": 400, "enqueue": 1_000, "bulk": 2_000},

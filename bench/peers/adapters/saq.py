@@ -16,6 +16,7 @@ from bench.peers.adapters import RESULTS, URL
 
 # saq 0.26.4 imports typing_extensions without requiring it.
 REQUIREMENTS = ("saq[redis,hiredis]==0.26.4", "uvloop==0.23.0", "typing_extensions==4.15.0")
+RECOVERY = "a sweep each 60 s, as aborted: one attempt by default"
 ENTRANTS = {"saq": {"drain": 8_000, "nap": 3_000}}
 HANDLERS = "2 processes x 50"
 NAP_HANDLERS = "2 processes x 50"

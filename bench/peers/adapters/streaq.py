@@ -14,6 +14,7 @@ from bench.peers import handlers
 from bench.peers.adapters import RESULTS, URL
 
 REQUIREMENTS = ("streaq==7.2.0", "coredis==6.9.0")
+RECOVERY = "an idle time-out, 60 s"
 ENTRANTS = {"streaq": {"drain": 4_000, "nap": 3_000, "bulk": 10_000}}
 HANDLERS = "2 processes x 128"
 NAP_HANDLERS = "2 processes x 128"

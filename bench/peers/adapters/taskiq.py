@@ -24,6 +24,7 @@ REQUIREMENTS = (
     "uvloop==0.23.0",
     "orjson==3.13.0",
 )
+RECOVERY = "an idle time-out, 10 min"
 ENTRANTS = {"taskiq": {"drain": 10_000, "nap": 5_000}}
 HANDLERS = "2 processes x 100"
 NAP_HANDLERS = "2 processes x 100"
