@@ -176,14 +176,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="turns of each entrant (3)")
     parser.add_argument("--minutes", type=float, default=39.0, help="no further round if it would take longer (39)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="worker processes (one per CPU)")
-    parser.add_argument("--kill-wait", type=float, help="seconds to wait after a kill (150); 0: no kill test")
+    parser.add_argument("--kill-wait", type=float, help="seconds to wait after a kill (120); 0: no kill test")
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns (1)")
     parser.add_argument("--out", type=Path, default=RESULTS / "peers", help="where to write, without the suffix")
     parser.add_argument("--report", type=Path, metavar="FILE", help="only make table and chart from this JSON file")
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     if options.kill_wait is None:
-        options.kill_wait = 40.0 if options.quick else 150.0
+        options.kill_wait = 40.0 if options.quick else 120.0
     return options
 
 

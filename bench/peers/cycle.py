@@ -14,8 +14,8 @@ from bench.peers.workers import Workers
 from bench.report import percentile
 
 WARM_UP = 20
-IDLE_S = 2.0
-STAMPS_PER_S = 100.0
+IDLE_S = 1.5
+STAMPS_PER_S = 125.0
 LOADS_PER_S = 100.0
 """For each worker process: half of what it could do of 5 ms each."""
 
@@ -55,7 +55,7 @@ def pick_up(session: Session) -> Figures:
     with session.workers() as workers:
         session.produce("noop", WARM_UP)
         session.wait_for_all(workers, "noop", WARM_UP, 40.0)
-        time.sleep(1.0)
+        time.sleep(0.5)
         before, cpu_s = session.server.counters(), workers.cpu_s()
         time.sleep(IDLE_S)
         after = session.server.counters()

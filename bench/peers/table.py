@@ -158,9 +158,9 @@ def _compared(figures: dict[str, dict[str, float]]) -> Iterable[list[str]]:
         if own is None or not others:
             continue
         best = (max if more_is_better else min)(others, key=lambda peer: others[peer])
-        ratio = own / others[best] if others[best] else float("inf")
+        ratio = f"{own / others[best]:,.2f}" if others[best] else "–"
         bare = _number(name, digits)(figures.get(BARE, {}))
-        yield [title, f"{own:,.{digits}f}", f"{others[best]:,.{digits}f} ({best})", f"{ratio:,.2f}", bare]
+        yield [title, f"{own:,.{digits}f}", f"{others[best]:,.{digits}f} ({best})", ratio, bare]
 
 
 def _killed(figures: dict[str, float], rounds: list[dict[str, Any]]) -> list[str]:

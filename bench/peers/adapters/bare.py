@@ -21,7 +21,7 @@ from bench.peers import handlers
 from bench.peers.adapters import HOST, PORT, RESULTS
 
 RECOVERY = "nothing"
-ENTRANTS = {"bare": {"drain": 500_000, "bulk": 200_000, "nap": 0, "kill": 0}}
+ENTRANTS = {"bare": {"drain": 400_000, "bulk": 200_000, "nap": 0, "kill": 0}}
 HANDLERS = "2 processes"
 NAP_HANDLERS = "none"
 

@@ -15,7 +15,7 @@ from bench.peers.adapters import RESULTS, URL
 
 REQUIREMENTS = ("cauli==0.1.0", "redis==8.1.0", "hiredis==3.5.0")
 RECOVERY = "a visibility time-out, 60 s"
-ENTRANTS = {"cauli": {"drain": 150_000, "nap": 20_000, "bulk": 100_000}}
+ENTRANTS = {"cauli": {"drain": 120_000, "nap": 20_000, "bulk": 100_000}}
 HANDLERS = "2 processes x 64 threads"
 NAP_HANDLERS = "2 processes x 64"
 

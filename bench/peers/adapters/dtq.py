@@ -16,7 +16,7 @@ from bench.peers.adapters import RESULTS, URL
 
 CHUNK = 1_000_000
 RECOVERY = "its worker's lease, 30 s"
-ENTRANTS = {"dtq": {"drain": 300_000, "nap": 30_000, "bulk": 200_000}}
+ENTRANTS = {"dtq": {"drain": 250_000, "nap": 30_000, "bulk": 200_000}}
 HANDLERS = "2 processes"
 NAP_HANDLERS = "2 processes x 100"
 

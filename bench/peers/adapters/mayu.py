@@ -16,7 +16,7 @@ from bench.peers.adapters import RESULTS, URL
 REQUIREMENTS = ("mayu==0.2.5",)
 PYTHON = "3.13"
 RECOVERY = "a visibility time-out, 30 s"
-ENTRANTS = {"mayu": {"drain": 100_000, "nap": 600}}
+ENTRANTS = {"mayu": {"drain": 80_000, "nap": 600}}
 HANDLERS = "2 processes"
 NAP_HANDLERS = "2 processes"
 
