@@ -1,8 +1,8 @@
 """dtq beside its peers: `python -m bench.peers`.
 
 python -m bench.peers                       all of them, three rounds; writes bench/results/peers.json, .md, .png, .svg
-python -m bench.peers --peers dtq,celery    these only
-python -m bench.peers --quick               a tenth of the tasks, one round: do the adapters work?
+python -m bench.peers --peers dtq,celery    these only; writes peers-part.json, …
+python -m bench.peers --quick               a tenth of the tasks, one round: do the adapters work? peers-part as well
 python -m bench.peers --report FILE         table and chart from a JSON file, nothing is measured
 """
 
@@ -74,13 +74,13 @@ def main() -> int:
                 begun = time.monotonic()
                 figures, problems = measure(entrant, server)
                 figures["turn_seconds"] = time.monotonic() - begun
-                _note(report, entrant, number, figures, problems)
+                _note(report, options.out, entrant, number, figures, problems)
             longest = max(longest, time.monotonic() - round_started)
             report.machine["rounds"] = number + 1
     if options.kill_wait > 0:
         able = [entrant for entrant in entrants if entrant.size("kill")]
         for entrant, figures, problems in kill_all(chance.sample(able, len(able)), options.kill_wait):
-            _note(report, entrant, options.rounds, figures, problems)
+            _note(report, options.out, entrant, options.rounds, figures, problems)
     report.seconds = time.monotonic() - started
     _write(rounded(asdict(report)), options.out)
     print(f"{report.seconds / 60:.1f} minutes; {options.out}.json")
@@ -125,10 +125,13 @@ def _entrant(name: str, adapter: Adapter, driver: tuple[str, ...], options: argp
     return Entrant(name, adapter, driver, options.processes, sizes)
 
 
-def _note(report: Report, entrant: Entrant, number: int, figures: dict[str, Any], problems: list[str]) -> None:
+def _note(
+    report: Report, out: Path, entrant: Entrant, number: int, figures: dict[str, Any], problems: list[str]
+) -> None:
     """Keep a run, and say something about it."""
     problems = [problem.replace(str(ROOT), ".") for problem in problems]
     report.runs.append({"entrant": entrant.name, "round": number, "figures": figures, "problems": problems})
+    _save(rounded(asdict(report)), out)
     shown = ("enqueue_per_s", "bulk_per_s", "drain_per_s", "drain_results_per_s", "burn_per_s", "nap_per_s",
              "pick_up_p50_ms", "load_p99_ms", "kill_lost", "kill_twice", "kill_seconds", "turn_seconds")  # fmt: skip
     words = [f"{name} {rounded(figures[name])}" for name in shown if name in figures]
@@ -137,14 +140,20 @@ def _note(report: Report, entrant: Entrant, number: int, figures: dict[str, Any]
 
 def _write(report: dict[str, Any], out: Path) -> None:
     """The JSON file, the table, and the chart if matplotlib is to be had."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    source = out.with_suffix(".json")
-    source.write_text(json.dumps(report, indent=1) + "\n")
+    source = _save(report, out)
     out.with_suffix(".md").write_text(markdown(report))
     try:
         subprocess.run([str(chart_python()), str(HERE / "chart.py"), str(source)], check=True)
     except (Unavailable, subprocess.CalledProcessError) as reason:
         print(f"no chart: {reason}", file=sys.stderr)
+
+
+def _save(report: dict[str, Any], out: Path) -> Path:
+    """The JSON file, after every turn: a run that is stopped has not been in vain."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    source = out.with_suffix(".json")
+    source.write_text(json.dumps(report, indent=1) + "\n")
+    return source
 
 
 def _machine(server: Server, options: argparse.Namespace) -> dict[str, Any]:
@@ -178,9 +187,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="worker processes (one per CPU)")
     parser.add_argument("--kill-wait", type=float, help="seconds to wait after a kill (120); 0: no kill test")
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns (1)")
-    parser.add_argument("--out", type=Path, default=RESULTS / "peers", help="where to write, without the suffix")
+    parser.add_argument("--out", type=Path, help="where to write, without the suffix")
     parser.add_argument("--report", type=Path, metavar="FILE", help="only make table and chart from this JSON file")
     options = parser.parse_args()
+    options.out = options.out or RESULTS / ("peers-part" if options.quick or options.peers else "peers")
     options.rounds = options.rounds or (1 if options.quick else 3)
     if options.kill_wait is None:
         options.kill_wait = 40.0 if options.quick else 120.0
