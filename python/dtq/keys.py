@@ -43,8 +43,12 @@ class Keys:
         return f"{self.prefix}:task:{{{queue}}}:{task_id}"
 
     def schedule(self, queue: str) -> str:
-        """Sorted set: id -> due time in ms, of pending and retrying tasks."""
+        """Sorted set: id -> due time in ms, of pending and retrying tasks. Also a channel: one came that is first."""
         return f"{self.prefix}:retry:schedule:{{{queue}}}"
+
+    def schedules(self) -> str:
+        """Glob pattern of the channels of all schedules (a prefix holds no character that it would have to escape)."""
+        return self.schedule("*")
 
     def dead_letters(self, queue: str) -> str:
         """Stream: entries {id: record}. Bound: DTQ_DEAD_LETTER_MAX, trimmed ones counted."""

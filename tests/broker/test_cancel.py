@@ -115,7 +115,7 @@ def test_the_worker_is_told_and_finds_the_flag(broker: Broker) -> None:
     (claim,) = child.claim()
     (found,) = broker.flags(QUEUE, [(5, claim.entry, b"")])
     assert found == (task.encode(), live(broker, task).encode())
-    notes = broker.hear_cancels(WORKER)
+    notes = broker.hear(WORKER)
     assert broker.cancel(QUEUE, task) == "requested"
     note = None
     while note is None:

@@ -12,7 +12,7 @@ auditing.py    the audit stream
 values.py      what the verbs answer
 """
 
-from dtq.broker.cancelling import WAITING, Cancelling, CancelNotes
+from dtq.broker.cancelling import WAITING, Cancelling, Notes
 from dtq.broker.leasing import Leasing
 from dtq.broker.operating import Operating
 from dtq.broker.producing import Producing
@@ -23,6 +23,7 @@ from dtq.broker.values import (
     AuditEntry,
     CancelCounts,
     CancelNote,
+    DueNote,
     QueueCounts,
     ServerInfo,
     Snapshot,
@@ -41,8 +42,9 @@ __all__ = [
     "Broker",
     "CancelCounts",
     "CancelNote",
-    "CancelNotes",
     "Delivery",
+    "DueNote",
+    "Notes",
     "QueueCounts",
     "Reader",
     "ServerInfo",

@@ -10,7 +10,7 @@ import orjson
 
 from dtq.broker.auditing import Auditing
 from dtq.broker.calls import Calls
-from dtq.broker.values import CancelCounts, CancelNote
+from dtq.broker.values import CancelCounts, CancelNote, DueNote
 from dtq.models import TaskStatus
 from dtq.transport import translated
 
@@ -140,30 +140,38 @@ class Cancelling(Auditing):
         reply = self.run("flags", queue, *arguments)
         return list(zip(reply[::2], reply[1::2], strict=True))
 
-    def hear_cancels(self, worker_id: str) -> CancelNotes:
-        """Hear, from now on, which claims of a worker have been cancelled. Raises BrokerUnavailable."""
-        return CancelNotes(self, worker_id)
+    def hear(self, worker_id: str) -> Notes:
+        """Hear, from now on, which claims of a worker have been cancelled, and which schedules got an earlier task.
+
+        Raises BrokerUnavailable.
+        """
+        return Notes(self, worker_id)
 
 
-class CancelNotes:
-    """A connection on which a worker is told of cancelled claims; use from one thread, close it after use."""
+class Notes:
+    """A connection on which a worker is told what it would else find out later. For one thread; close it after use."""
 
     def __init__(self, broker: Calls, worker_id: str) -> None:
         self._broker = broker
+        self._schedule = broker.keys.schedule("")[:-1]
         self._client: Any = broker.transport.client()
         self._pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True)
         try:
             with translated(broker.transport):
                 self._pubsub.subscribe(broker.keys.cancels(worker_id))
+                self._pubsub.psubscribe(broker.keys.schedules())
         except BaseException:
             self.close()
             raise
 
-    def get(self, timeout_s: float) -> CancelNote | None:
+    def get(self, timeout_s: float) -> CancelNote | DueNote | None:
         """The next one; None when none comes within `timeout_s`. Raises BrokerUnavailable."""
         with translated(self._broker.transport):
-            message = self._pubsub.get_message(timeout=timeout_s)
-        if message is None or message.get("type") != "message":
+            message: dict[str, Any] = self._pubsub.get_message(timeout=timeout_s) or {}
+        kind = message.get("type")
+        if kind == "pmessage":
+            return DueNote(message["channel"].decode().removeprefix(self._schedule).removesuffix("}"))
+        if kind != "message":
             return None
         note: dict[str, Any] = orjson.loads(message["data"])
         return CancelNote(str(note["consumer"]), int(note["seq"]))

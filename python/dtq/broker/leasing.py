@@ -54,13 +54,10 @@ class Leasing(Working):
         if self.command("GET", self.keys.leader()) == worker_id.encode():
             self.command("DEL", self.keys.leader())
 
-    def expired_workers(self) -> list[str]:
-        """Ids of known workers whose lease is absent, or which are marked dead already."""
-        ids = [worker.decode() for worker in self.command("SMEMBERS", self.keys.workers())]
-        if not ids:
-            return []
-        leases = self.command("MGET", *(self.keys.worker(worker) for worker in ids))
-        return [worker for worker, lease in zip(ids, leases, strict=True) if lease is None or lease == b"dead"]
+    def expired_workers(self) -> tuple[list[str], float]:
+        """Known workers without a lease, or marked dead already; and in how many seconds the next lease may run out."""
+        found = self.run_global("expired", [self.keys.workers()], self.keys.worker(""))
+        return [worker.decode() for worker in found[1:]], max(0, int(found[0])) / 1000
 
     def declare_dead(self, worker_id: str) -> bool:
         """Mark a worker dead, only if its lease is absent; False where it has one."""

@@ -55,6 +55,13 @@ class CancelNote:
 
 
 @dataclass(frozen=True, slots=True)
+class DueNote:
+    """A task came that falls due before all others of its queue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueCounts:
     """One queue in figures.
 

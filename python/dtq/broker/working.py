@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from dtq._core import encode_promote, pack_command, parse_claims, parse_due
 from dtq.broker.calls import Calls
 from dtq.broker.reader import Reader
-from dtq.keys import BANDS, GROUP
+from dtq.keys import BANDS
 from dtq.scripts import script
-from dtq.transport import translated
 
 if TYPE_CHECKING:
     from dtq._core import Outcomes, TurnReply
@@ -139,21 +138,14 @@ class Working(Calls):
     def consumers(self, queue: str) -> dict[str, int]:
         """Every consumer of a queue's groups with the number of entries it holds (the shelf too)."""
         holds: dict[str, int] = {}
-        with translated(self.transport):
-            client = self.transport.client()
-            try:
-                pipeline = client.pipeline(transaction=False)
-                for band in BANDS:
-                    pipeline.xinfo_consumers(self.keys.stream(queue, band), GROUP)
-                for listed in pipeline.execute(raise_on_error=False):
-                    if isinstance(listed, Exception):
-                        continue  # no such stream or group: nothing is held there
-                    for consumer in listed:
-                        name = consumer["name"].decode()
-                        holds[name] = holds.get(name, 0) + int(consumer["pending"])
-            finally:
-                client.close()
+        listed = self.run("consumers", queue)
+        for name, pending in zip(listed[::2], listed[1::2], strict=True):
+            holds[name.decode()] = holds.get(name.decode(), 0) + int(pending)
         return holds
+
+    def has_schedule(self, queue: str) -> bool:
+        """Whether any task of a queue waits for its time."""
+        return bool(self.command("ZCARD", self.keys.schedule(queue)))
 
     def promote(
         self, queue: str, limit: int = 500, tell: Callable[[str, int, str], None] | None = None

@@ -148,7 +148,7 @@ local function accept(id, envelope, place, live)
   local state = {attempt = 1, released = 0}
   local times = {created = now, started = 0, ended = 0}
   call('SET', RECORD .. id, pack_record(1, state, times, '', 'p:1:0::' .. tail, '{}', envelope, ''))
-  call('ZADD', SCHEDULE, integer(due), id)
+  schedule(id, due)
   call('HINCRBY', META, 'submitted', 1)
   scheduled_room = scheduled_room - 1
   return 'a'

@@ -1,27 +1,22 @@
-"""How a worker learns that a task it executes has been cancelled: it is told by pub/sub, and it looks by itself.
+"""How a worker learns that a task it executes has been cancelled: it is told by pub/sub (listener.py), and it looks.
 
 Both ways end in the inbox; what follows from it is done by the supervisor's main thread (limits.py).
 """
 
 from __future__ import annotations
 
-import random
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from dtq._core import SlotRow, Slots
 from dtq.broker import Broker, CancelNote
 from dtq.clock import SYSTEM
-from dtq.errors import DtqError
-from dtq.worker.journal import LOGGER
 from dtq.worker.pool import ChildProcess
 
 LOOK_S = 1.0
 """How often, and for attempts that run longer than this, a worker looks for the flag by itself."""
 _KEEP_S = 5.0
 """So long a note is kept whose claim is not executing: its handler may be about to begin."""
-_POLL_S = 0.5
 _SLICE = 200
 
 
@@ -46,54 +41,6 @@ class CancelInbox:
             note = self._notes.popleft()
             if child := consumers.get(note.consumer):
                 child.cancels[note.seq] = now + _KEEP_S
-
-
-class CancelListener(threading.Thread):
-    """Hears cancels by pub/sub, over a connection of its own. What it misses while that is down, FlagWatch finds."""
-
-    def __init__(self, broker: Broker, inbox: CancelInbox) -> None:
-        super().__init__(name="dtq-cancels", daemon=True)
-        self._broker = broker
-        self._inbox = inbox
-        self._worker_id = ""
-        self._stopping = threading.Event()
-        self._backoff_s = 0.0
-
-    def serve(self, worker_id: str) -> None:
-        """Hear what is for this worker id, from now on."""
-        self._worker_id = worker_id
-        if not self.is_alive():
-            self.start()
-
-    def stop(self) -> None:
-        """End, within moments, without waiting for it."""
-        self._stopping.set()
-
-    def run(self) -> None:
-        """Listen until stopped."""
-        while not self._stopping.is_set():
-            try:
-                self._listen(self._worker_id)
-                continue
-            except DtqError as error:
-                if not self._backoff_s:
-                    LOGGER.info("cancels are not heard at once, but found within %g s: %s", LOOK_S, error)
-            except Exception:
-                LOGGER.exception("hearing cancels failed; this is a bug in dtq")
-            self._backoff_s = min(2.0, max(0.05, self._backoff_s * 2))
-            self._stopping.wait(self._backoff_s * random.uniform(0.5, 1.0))
-
-    def _listen(self, worker_id: str) -> None:
-        """Until stopped, or until the worker has another id."""
-        notes = self._broker.hear_cancels(worker_id)
-        try:
-            while not self._stopping.is_set() and worker_id == self._worker_id:
-                note = notes.get(_POLL_S)
-                self._backoff_s = 0.0
-                if note is not None:
-                    self._inbox.put(note)
-        finally:
-            notes.close()
 
 
 class FlagWatch:

@@ -10,8 +10,9 @@ from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, GroupLost
 from dtq.settings import Settings
-from dtq.worker.canceller import CancelInbox, CancelListener, FlagWatch
+from dtq.worker.canceller import CancelInbox, FlagWatch
 from dtq.worker.lease import Fate, Lease
+from dtq.worker.listener import Listener
 from dtq.worker.pool import ChildProcess, Death
 from dtq.worker.scheduler import BurstWatch, Leadership, Reaper, Scheduler
 from dtq.worker.steward import Duty, Steward
@@ -53,7 +54,8 @@ class Errands:
         self._fates: dict[str, Fate] = {}
         # A shorter pause lets no lease expire that is renewed in time, as two renewals fit into a lease.
         self._steward = Steward(broker, on_declared_dead, max(0.5, settings.renew_s))
-        self._listener = CancelListener(broker, inbox)
+        self._listener = Listener(broker, inbox, self._hurry)
+        self._scheduler: Scheduler | None = None
         self._leadership: Leadership | None = None
         self._worker_id = ""
 
@@ -77,12 +79,13 @@ class Errands:
     def serve(self, worker_id: str) -> None:
         """Do the duties of this worker id instead of another one's."""
         self._worker_id = worker_id
-        leadership = self._leadership = Leadership(self._broker, worker_id)
+        leadership = self._leadership = Leadership(self._broker, worker_id, self._settings.renew_s)
+        scheduler = self._scheduler = Scheduler(self._broker, leadership, lambda: self._listener.hearing)
         duties: list[Duty] = [
             self._lease(worker_id),
             FlagWatch(self._broker, self._slots, self._queues, self._inbox),
             leadership,
-            Scheduler(self._broker, leadership),
+            scheduler,
             Reaper(self._broker, self._settings, leadership, self._steward.steady_for),
         ]
         if self._on_empty is not None:
@@ -132,6 +135,11 @@ class Errands:
         self._listener.stop()
         self._steward.submit("leave", last)
         return self._steward.stop(timeout_s)
+
+    def _hurry(self, queue: str) -> None:
+        if self._scheduler is not None:
+            self._scheduler.hurry(queue)
+            self._steward.wake()
 
     def _lease(self, worker_id: str) -> Lease:
         return Lease(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from dtq.broker import Broker
@@ -10,12 +11,21 @@ from dtq.errors import BrokerUnavailable
 from dtq.settings import Settings
 from dtq.worker.journal import LOGGER
 
-_LEAD_MS = 2000
-_CLAIM_LEAD_S = 0.5
-_LOOK_S = 0.05
-"""The leader looks at the schedules this often; sooner where it knows of a task that falls due sooner."""
+_LEAD_MS = 3000
+_LEAD_S = 1.0
+_DEAF_S = 0.05
+"""The leader looks at the schedules this often while it would not hear of a task that falls due before all others."""
+_LOOK_S = 1.0
+"""The same while it hears: it looks when the first task falls due, or a note may have been lost."""
+_LOOKS_A_SECOND = 10
+"""With many queues each is looked at less often than that."""
 _BATCH = 500
-_QUEUES_S = 1.0
+_QUEUES_S = 5.0
+_BURST_S = 0.05
+_SWEEP_S = 10.0
+"""The reaper looks at every consumer this often at least, and when a lease has run out."""
+_EXPIRY_S = 5.0
+"""It looks for leases that have run out when the first of them may have, and this often at least."""
 _DAMAGED_S = 10.0
 """A queue whose keys are damaged is left alone for so long, then tried again."""
 
@@ -44,15 +54,17 @@ class Isolation:
 class Leadership:
     """Holds or seeks the lead. Two leaders at once do no harm: what they do is idempotent."""
 
-    def __init__(self, broker: Broker, worker_id: str) -> None:
+    def __init__(self, broker: Broker, worker_id: str, renew_s: float) -> None:
         self.next_at = 0.0
         self.leads = False
         self._broker = broker
         self._worker_id = worker_id
+        # Often enough to tell a break of Redis from silence: see Steward.steady_for.
+        self._period_s = min(_LEAD_S, renew_s / 2)
 
     def run(self) -> None:
         """Take or keep the lead."""
-        self.next_at = SYSTEM.monotonic() + _CLAIM_LEAD_S
+        self.next_at = SYSTEM.monotonic() + self._period_s
         led, self.leads = self.leads, False
         self.leads = self._broker.lead(self._worker_id, _LEAD_MS)
         if self.leads and not led:
@@ -66,34 +78,63 @@ class Leadership:
 
 
 class Scheduler:
-    """Promotes due tasks of every known queue. Redis' clock decides what is due."""
+    """Promotes due tasks of every known queue. Redis' clock decides what is due.
 
-    def __init__(self, broker: Broker, leadership: Leadership) -> None:
-        self.next_at = 0.0
+    hearing: whether `hurry` would be called for a task that falls due before all others.
+    """
+
+    def __init__(self, broker: Broker, leadership: Leadership, hearing: Callable[[], bool]) -> None:
+        self._next_at = 0.0
         self._broker = broker
         self._leadership = leadership
-        self._queues: list[str] = []
+        self._hearing = hearing
+        self._look_at: dict[str, float] = {}
+        self._empty: set[str] = set()
         self._queues_at = 0.0
+        self._hurried: deque[str] = deque()
         self._isolation = Isolation("promotion of due tasks")
         self._tell_at = 0.0
 
+    @property
+    def next_at(self) -> float:
+        """When to run next, in seconds of the steady clock."""
+        return 0.0 if self._hurried else self._next_at
+
+    def hurry(self, queue: str) -> None:
+        """Look at a queue at once. From any thread."""
+        self._hurried.append(queue)
+
     def run(self) -> None:
-        """One round over the queues, in bounded batches."""
+        """One round over the queues whose time has come, in bounded batches."""
         now = SYSTEM.monotonic()
-        self.next_at = now + _LOOK_S
+        self._next_at = now + _DEAF_S
         if not self._leadership.leads:
+            self._hurried.clear()
             return
         if now >= self._queues_at:
-            self._queues = self._broker.queues()
+            self._look_at = {queue: self._look_at.get(queue, 0.0) for queue in self._broker.queues()}
             self._queues_at = now + _QUEUES_S
-        self._isolation.each(self._queues, self._promote)
+        while self._hurried:
+            queue = self._hurried.popleft()
+            self._look_at[queue] = 0.0
+            self._empty.discard(queue)
+        period = max(_LOOK_S if self._hearing() else _DEAF_S, len(self._look_at) / _LOOKS_A_SECOND)
+        due = [queue for queue, at in self._look_at.items() if now >= at or at > now + period]
+        for queue in due:
+            self._look_at[queue] = now + period
+        self._isolation.each(due, self._promote)
+        self._next_at = min(now + _LOOK_S, *self._look_at.values())
 
     def _promote(self, queue: str) -> None:
+        if queue in self._empty and not self._broker.has_schedule(queue):
+            return
         moved, next_due_ms = self._broker.promote(queue, _BATCH, self._tell)
         if moved >= _BATCH:
-            self.next_at = SYSTEM.monotonic()  # more stands ready, but other duties come first
+            self._look_at[queue] = SYSTEM.monotonic()  # more stands ready, but other duties come first
         elif next_due_ms is not None:
-            self.next_at = min(self.next_at, SYSTEM.monotonic() + max(1, next_due_ms) / 1000)
+            due_at = SYSTEM.monotonic() + max(1, next_due_ms) / 1000
+            self._look_at[queue] = min(self._look_at[queue], due_at)
+        (self._empty.add if next_due_ms is None and not moved else self._empty.discard)(queue)
 
     def _tell(self, queue: str, count: int, why: str) -> None:
         if SYSTEM.monotonic() >= self._tell_at:
@@ -117,18 +158,25 @@ class Reaper:
         self._leadership = leadership
         self._steady_for = steady_for
         self._born = SYSTEM.monotonic()
+        self._sweep_at = 0.0
         self._isolation = Isolation("taking over from dead workers")
 
     def run(self) -> None:
-        """One round over the queues."""
-        self.next_at = SYSTEM.monotonic() + min(1.0, self._settings.renew_s)
+        """Look for leases that have run out; where there are some, and every now and then, at every consumer."""
+        now = SYSTEM.monotonic()
+        period = min(1.0, self._settings.renew_s)
+        self.next_at = now + period
         if not self._leadership.leads or not self._sure():
             return
-        self._isolation.each(self._broker.queues(), self._reap)
-        expired = self._broker.expired_workers()
+        expired, first_s = self._broker.expired_workers()
+        if expired or now >= self._sweep_at:
+            self._isolation.each(self._broker.queues(), self._reap)
+            self._sweep_at = now + max(period, min(_SWEEP_S, self._settings.renew_s))
         for worker_id in expired if self._sure() else ():
             if self._broker.declare_dead(worker_id):
                 self._broker.forget_worker(worker_id)
+        if not expired:  # a lease is renewed or runs out; none can run out sooner than it was seen to
+            self.next_at = max(self.next_at, min(now + first_s + 0.01, self._sweep_at, now + _EXPIRY_S))
 
     def _sure(self) -> bool:
         """Whether leases that look expired are. Asked again after they were read: a stall may have come between."""
@@ -158,7 +206,7 @@ class BurstWatch:
         While the last of them was looked at, its last task may have enqueued into the first. If none has got a task
         since it was seen empty, they were so all at once.
         """
-        self.next_at = SYSTEM.monotonic() + _LOOK_S
+        self.next_at = SYSTEM.monotonic() + _BURST_S
         births = self._births_if_empty()
         if births is not None and (len(births) == 1 or self._births_if_empty() == births):
             self._on_empty()

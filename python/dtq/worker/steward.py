@@ -23,10 +23,13 @@ Job = Callable[[], object]
 class Duty(Protocol):
     """Regular work. `next_at` is in seconds of the steady clock."""
 
-    next_at: float
+    @property
+    def next_at(self) -> float:
+        """When to run next."""
+        ...
 
     def run(self) -> None:
-        """Do it once and set `next_at`."""
+        """Do it once; `next_at` has changed then."""
         ...
 
 
@@ -67,6 +70,11 @@ class Steward(threading.Thread):
         """Have a job done as soon as possible, and again until it succeeds."""
         with self._condition:
             self._jobs.append((name, job))
+            self._condition.notify()
+
+    def wake(self) -> None:
+        """Look at the duties' times again."""
+        with self._condition:
             self._condition.notify()
 
     @property

@@ -140,7 +140,8 @@ end
 local function recover()
   local holds = {}
   for i = 0, held - 1 do holds[ARGV[HELD + i]] = true end
-  for band = 9, 0, -1 do
+  for place = 1, #bands do
+    local band = sub(bands, place, place)
     local from = '-'
     repeat
       local pending = grouped('XPENDING', STREAM .. band, GROUP, from, '+', 200, me)

@@ -43,6 +43,12 @@ local function mark_shelf(band)
   local bands = call('HGET', META, 'shelf') or ''
   if not find(bands, band, 1, true) then call('HSET', META, 'shelf', bands .. band) end
 end
+-- Puts a task on the schedule. Where it falls due before all others the leader is told, which sleeps until the first does.
+-- It may miss that, and looks every now and then.
+local function schedule(id, due)
+  call('ZADD', SCHEDULE, integer(due), id)
+  if call('ZRANK', SCHEDULE, id) == 0 then redis.pcall('PUBLISH', SCHEDULE, '') end
+end
 local function ring(band) call('XADD', STREAM .. band, '*', '', '') end
 local function shelve(band, entry, bell)
   grouped('XCLAIM', STREAM .. band, GROUP, SHELF, 0, entry, 'JUSTID')
