@@ -31,3 +31,12 @@ def open_stage(clean_server: PrivateServer, tmp_path: Path, wait_until: WaitUnti
 def stage(open_stage: Callable[..., Stage]) -> Stage:
     """A stage with the default settings."""
     return open_stage()
+
+
+@pytest.fixture(scope="module")
+def lasting_stage(tmp_path_factory: pytest.TempPathFactory, wait_until: WaitUntil) -> Iterator[Stage]:
+    """A stage for all tests of a file, where one worker serves many small cases; each case has names of its own."""
+    with PrivateServer() as server:
+        stage = Stage(server.url, tmp_path_factory.mktemp("stage"), wait_until)
+        yield stage
+        stage.close()
