@@ -1,0 +1,212 @@
+"""Forks, signals and descriptors of a worker: nothing is inherited, nothing piles up, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.process.harness import _RUN, APP, ROOT, Stage, WorkerProcess, alive
+from tests.servers import PrivateServer
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def zombies(parent: int) -> int:
+    """Ended children that a process has not reaped."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        found += int(fields[1]) == parent and fields[0] == "Z"
+    return found
+
+
+def replace_children(stage: Stage, server: PrivateServer, count: int) -> None:
+    """Half of the run, a look, the other half, another look."""
+    worker = stage.worker(children=2)
+    seen: list[tuple[int, int, int]] = []
+    with server.client() as client:
+        for _ in range(3):
+            handles = [item.handle for item in stage.app.enqueue_many("pid", [{} for _ in range(count // 2)])]
+            for handle in handles:
+                assert stage.ended(handle, 60).attempt == 1
+            stage.wait_until(lambda: len(worker.live_pids()) == 2, 10, "two children")
+            stage.wait_until(lambda: zombies(worker.pid) == 0, 5, "no zombies")
+            seen.append((descriptors(worker.pid), descriptors(worker.template_pids()[0]), len(client.client_list())))
+    assert len(worker.ready_pids()) > count
+    for before, after in zip(seen[1], seen[2], strict=True):
+        assert after <= before + 2, seen
+
+
+def test_descriptors_and_connections_stay_flat(open_stage: Callable[..., Stage], clean_server: PrivateServer) -> None:
+    """A child for each task: supervisor, template and server see none of them pile up (S028, S055)."""
+    replace_children(open_stage(max_tasks_per_child=1), clean_server, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_over_a_thousand_children_too(open_stage: Callable[..., Stage], clean_server: PrivateServer) -> None:
+    """The same for long."""
+    replace_children(open_stage(max_tasks_per_child=1), clean_server, 1000)
+
+
+@pytest.mark.parametrize("kind", ["nested", "async_nested"])
+def test_a_client_used_before_the_fork_hangs_no_child(stage: Stage, kind: str) -> None:
+    """The template has connections from the app's import; children share none of them (S042, S045)."""
+    worker = stage.worker(app="tests.process.app_that_enqueues:app", children=4)
+    template = worker.template_pids()[0]
+    stage.started(f"import-{template}")
+    handles = [stage.app.enqueue(kind, {"name": f"n{i}", "looks": 20}) for i in range(40)]
+    others = [stage.ended(handle, 20).result for handle in handles]
+    assert len(set(others)) == 40
+    for i in range(40):
+        stage.started(f"n{i}-sub")
+    assert len(stage.effects("start")) == 81
+    assert all(stage.ended(handle).attempt == 1 for handle in handles)
+
+
+def test_zombies_of_handlers_are_reaped(stage: Stage) -> None:
+    """Double-forked processes that end become the supervisor's, which nobody else can reap (S048)."""
+    worker = stage.worker(app="tests.process.oddities:app", children=2)
+    for i in range(10):
+        handle = stage.app.enqueue("daemons", {"name": f"z{i}", "how": "zombies"})
+        assert stage.ended(handle, 20).status == "succeeded"
+    stage.wait_until(lambda: zombies(worker.pid) == 0, 5, "no zombies")
+    assert all(zombies(pid) == 0 for pid in worker.live_pids())
+
+
+def test_as_process_1_it_reaps_and_stops_warmly(stage: Stage) -> None:
+    """In a PID namespace of its own, as in a container (S048)."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode:
+        pytest.skip("no PID namespaces here")
+    options = json.dumps({"children": 2, "log_level": 10})
+    log_path = stage.directory / "pid1.log"
+    with log_path.open("wb") as log:
+        outer = subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _RUN,
+             "tests.process.oddities:app", options],
+            cwd=ROOT, env=stage.environment, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        for i in range(5):
+            handle = stage.app.enqueue("daemons", {"name": f"z{i}", "how": "zombies"})
+            assert stage.ended(handle, 20).status == "succeeded"
+        inner = int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0])
+        stage.wait_until(lambda: zombies(inner) == 0, 5, "no zombies")
+        last = stage.app.enqueue("sleep", {"name": "last", "seconds": 1})
+        stage.started("last")
+        os.kill(inner, signal.SIGTERM)
+        assert outer.wait(10) == 0, log_path.read_text()
+        assert (last.task().status, last.task().attempt) == ("succeeded", 1)
+    finally:
+        outer.kill()
+        outer.wait()
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2), (0, 1, 2)])
+def test_outputs_that_are_closed(stage: Stage, closed: tuple[int, ...]) -> None:
+    """Descriptors 0 to 2 missing from the start: nothing of the worker's lands there, and it works."""
+    words = " ".join(f"{number}>&-" if number else "<&-" for number in closed)
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f'exec "$0" "$@" {words}', sys.executable, "-c", _RUN, APP, '{"children": 2}'],
+        cwd=ROOT, env=stage.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        handles = [stage.app.enqueue("mark", {"name": f"m{i}"}) for i in range(20)]
+        for handle in handles:
+            assert stage.ended(handle).status == "succeeded"
+        pid = stage.effects("start")[-1].pid
+        os.kill(pid, signal.SIGKILL)
+        assert stage.ended(stage.app.enqueue("async_sleep", {"name": "a", "seconds": 0})).status == "succeeded"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_reader_of_its_output_that_goes_away(stage: Stage) -> None:
+    """The log's pipe breaks: lines are lost, tasks are not."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RUN, "tests.process.oddities:app", '{"children": 2, "log_level": 10}'],
+        cwd=ROOT, env=stage.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert stage.ended(stage.app.enqueue("noop")).status == "succeeded"
+        assert process.stdout is not None
+        process.stdout.close()
+        for i in range(3):
+            stage.app.enqueue("fail", {"name": f"f{i}"}, max_attempts=2)
+        os.kill(stage.app.enqueue("pid").result(timeout=10), signal.SIGKILL)
+        for _ in range(20):
+            assert stage.ended(stage.app.enqueue("noop")).status == "succeeded"
+        stage.wait_until(stage.empty, 10, "an empty queue")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_stop_at_any_moment(stage: Stage) -> None:
+    """From the first instruction on: nothing is left behind, no traceback, code 0 or death by the very signal."""
+    draw = random.Random(7)
+    for turn in range(8):
+        worker = stage.worker(ready=False)
+        time.sleep(0.15 * turn * draw.uniform(0.5, 1.0))
+        if turn > 5:
+            stage.wait_until(worker.template_pids, 10, "the template")
+        worker.signal(signal.SIGTERM if turn % 2 else signal.SIGINT)
+        code = worker.wait(15)
+        if "template started" in worker.log:
+            assert code == 0, worker.log
+            assert "Traceback" not in worker.log
+        else:  # Python was still importing
+            assert code in (0, -signal.SIGTERM, -signal.SIGINT), worker.log
+        pids = [*worker.ready_pids(), *worker.template_pids()]
+        stage.wait_until(lambda pids=pids: not any(map(alive, pids)), 3, "nothing left")
+
+
+@pytest.mark.parametrize("moment", [0.1, 0.3, 0.6, 1.0])
+def test_a_supervisor_killed_while_it_starts_leaves_nothing(stage: Stage, moment: float) -> None:
+    """Template and half-born children end within a second."""
+    worker = WorkerProcess(stage.environment, stage.directory, children=4)
+    stage.workers.append(worker)
+    time.sleep(moment)
+    family = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if _belongs(p, str(stage.effects_path))]
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.process.wait()
+    stage.wait_until(lambda: not any(map(alive, family)), 2, "nothing left")
+
+
+def _belongs(path: Path, word: str) -> bool:
+    try:
+        return word.encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
+def test_signals_in_a_burst(stage: Stage) -> None:
+    """Many at once: one stop, nothing lost."""
+    worker = stage.worker()
+    task = stage.app.enqueue("sleep", {"name": "t", "seconds": 60})
+    stage.started("t")
+    for _ in range(20):
+        worker.signal(signal.SIGTERM)
+        worker.signal(signal.SIGINT)
+    assert worker.wait(5) in (130, 143), worker.log
+    assert (task.task().status, task.task().released) == ("queued", 1)
