@@ -73,3 +73,24 @@ def _here(command: str) -> list[str]:
 def test_the_picture_is_there() -> None:
     (picture,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
     assert "tasks/s" in (ROOT / picture).read_text().replace("&#160;", " ")
+
+
+def test_every_guarantee_is_proved_by_a_test_that_runs() -> None:
+    """Each row links to tests by file and name; they exist there and are not left out of an ordinary run."""
+    table = README.partition("## Guarantees")[2].partition("\n## ")[0]
+    rows = [
+        line.split(" | ") for line in table.splitlines() if line.startswith("| ") and not line.startswith("| promise")
+    ]
+    assert len(rows) > 20
+    wrong: list[str] = []
+    for row in rows:
+        proofs = re.findall(r"\[`(test_\w+)`\]\((tests/[\w/]+\.py)\)", row[-1])
+        for name, file in proofs:
+            test = re.search(
+                rf"((?:^@.*\n(?:^[ )].*\n)*)*)^(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE
+            )
+            if test is None or "mark.slow" in test[1] or "mark.skip" in test[1]:
+                wrong.append(f"{file}::{name}")
+        if not proofs:
+            wrong.append(row[0])
+    assert wrong == []

@@ -15,6 +15,8 @@ import dtq
 from tests.process.harness import Stage, alive, now
 
 APP = "tests.process.oddities:app"
+SLOW_MACHINE = 3
+"""Two busy cores shared with the tests: what is promised holds for an idle machine."""
 
 
 @pytest.mark.parametrize("kind", ["clean_up", "async_clean_up"])
@@ -197,10 +199,10 @@ def test_a_killed_child_is_replaced_within_200_ms(open_stage: Callable[..., Stag
         stage.wait_until(lambda pid=pid: not alive(pid), 3, "the kill")
         at = now()
         stage.wait_until(lambda ready=ready: len(worker.ready_pids()) > ready, 2, "another child")
-        assert now() - at < 0.2 * float(os.environ.get("DTQ_TEST_SLOWNESS", "3"))
+        assert now() - at < 0.2 * SLOW_MACHINE
     other = worker.live_pids()[0]
     os.kill(other, signal.SIGKILL)
     at, ready = now(), len(worker.ready_pids())
     stage.wait_until(lambda: len(worker.ready_pids()) > ready, 2, "another child")
-    assert now() - at < 0.2 * float(os.environ.get("DTQ_TEST_SLOWNESS", "3"))
+    assert now() - at < 0.2 * SLOW_MACHINE
     assert Path(f"/proc/{worker.pid}").exists()

@@ -233,3 +233,25 @@ def test_a_restart_without_data(
             assert worker.process.poll() is None
         finally:
             stage.close()
+
+
+def test_a_server_that_stands_still_for_longer_than_the_lease(tmp_path: Path, wait_until: WaitUntil) -> None:
+    """Every lease has run out when it wakes; no handler that still runs is started a second time (spec §4)."""
+    with PrivateServer() as server:
+        stage = Stage(server.url, tmp_path, wait_until, lease_s=1, renew_s=0.2)
+        try:
+            workers = [stage.worker(children=2) for _ in range(2)]
+            handles = [stage.app.enqueue("sleep", {"name": f"t{i}", "seconds": 4}) for i in range(3)]
+            for i in range(3):
+                stage.started(f"t{i}")
+            server.freeze()
+            time.sleep(2.5)  # the trouble itself
+            server.thaw()
+            for handle in handles:
+                assert stage.ended(handle, 15).attempt == 1
+            assert len(stage.effects("start")) == 3
+            assert stage.ended(stage.app.enqueue("noop"), 5).status == "succeeded"
+            assert not any("starts in its place" in worker.log for worker in workers)
+        finally:
+            server.thaw()
+            stage.close()
