@@ -289,7 +289,7 @@ class App:
 
     def handle(self, task_id: str, queue: str | None = None) -> Handle[Any]:
         """The handle of a task in a queue (the app's default one), without asking whether it exists."""
-        return Handle(self.client, check_task_id(task_id), check_queue(queue or self.settings.queue))
+        return Handle(self.client, check_task_id(task_id), check_queue(self.settings.queue if queue is None else queue))
 
     def get(self, task_id: str, queue: str | None = None) -> Handle[Any]:
         """The handle of an existing task; without a queue all known ones are asked.
@@ -315,7 +315,7 @@ class App:
         """
         from dtq.queues import Queue
 
-        return Queue(self.client, check_queue(name or self.settings.queue), actor)
+        return Queue(self.client, check_queue(self.settings.queue if name is None else name), actor)
 
     def audit(self, count: int = 100, before: str | None = None) -> list[AuditEntry]:
         """The newest entries of the audit stream first; before: the `entry` of one to go on behind."""
