@@ -254,3 +254,23 @@ def daemons(context: dtq.Context, name: str, how: str) -> str:
         subprocess.Popen(["/bin/sleep", "612"])
         time.sleep(30)
     return name
+
+
+@app.task(name="who_first")
+def who_first(context: dtq.Context, name: str, way: str, seconds: float) -> str:
+    """The first attempt ends in one of several ways, later ones well."""
+    effect("start", name, context.attempt)
+    time.sleep(seconds)
+    if context.attempt == 1 and way == "raise":
+        raise ValueError("too late")
+    if context.attempt == 1 and way == "retry":
+        raise dtq.Retry(after=0.01)
+    return f"attempt {context.attempt}"
+
+
+@app.task(name="raise_later")
+def raise_later(context: dtq.Context, name: str, after: float) -> None:
+    """Ask for a second attempt after a while."""
+    effect("start", name, context.attempt)
+    if context.attempt == 1:
+        raise dtq.Retry(after=after)

@@ -122,7 +122,7 @@ def _cancel_matching(
     from dtq.broker import WAITING
     from dtq.options import check_queue
 
-    name = check_queue(queue or app.settings.queue)
+    name = check_queue(app.settings.queue if queue is None else queue)
     statuses = WAITING if status is None else _statuses(status)
     counts = app.broker.cancel_matching(name, task_type=task_type, statuses=statuses, dry_run=dry_run)
     if as_json:

@@ -100,7 +100,13 @@ class Supervisor:
             self._watch_template(self._template)
             self._configure(self._template)
         self._wanted = dict.fromkeys(range(self._settings.children), 0.0)
-        LOGGER.info("worker %s: %d children on %s", self._worker_id, self._settings.children, ", ".join(self._queues))
+        LOGGER.info(
+            "worker %s: %d children on %s; its tasks go elsewhere %g s after it was last heard of (lease_s)",
+            self._worker_id,
+            self._settings.children,
+            ", ".join(self._queues),
+            self._settings.lease_s,
+        )
         busy = True
         while not self._finished():
             self._wait(_BUSY_TICK_S if busy else _IDLE_TICK_S)

@@ -1,0 +1,132 @@
+"""Leases in real workers: live work is never taken away, orphans start once, and who lost its lease is not heard."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.process.harness import Stage, WorkerProcess
+from tests.servers import PrivateServer
+
+ODD = "tests.process.oddities:app"
+
+
+def everyone(worker: WorkerProcess) -> list[int]:
+    """All processes of a worker."""
+    return [worker.pid, *worker.template_pids(), *worker.live_pids()]
+
+
+def test_waiting_for_longer_than_the_lease_is_no_reason_to_run_twice(open_stage: Callable[..., Stage]) -> None:
+    """A delay and a retry of several leases: pending or retrying meanwhile, one start when due (S001, S024)."""
+    stage = open_stage(lease_s=0.4, renew_s=0.1)
+    for _ in range(2):
+        stage.worker(app=ODD)
+    delayed = stage.app.enqueue("mark", {"name": "delayed"}, delay=2)
+    retried = stage.app.enqueue("raise_later", {"name": "retried", "after": 1.5})
+    first = stage.started("retried", 1)
+    for _ in range(5):
+        time.sleep(0.2)
+        assert (delayed.status(), retried.status()) == ("pending", "retrying")
+    assert stage.ended(delayed).attempt == 1
+    assert stage.ended(retried).attempt == 2
+    assert len(stage.effects("start", "delayed")) == 1
+    assert [e.attempt for e in stage.effects("start", "retried")] == [1, 2]
+    assert 1.45 < stage.effects("start", "retried")[1].at - first.at < 2.2
+
+
+@pytest.mark.parametrize("kind", ["sleep", "async_sleep"])
+def test_slow_work_of_a_live_worker_is_never_taken_away(open_stage: Callable[..., Stage], kind: str) -> None:
+    """Handlers of five leases, idle workers beside them: one start and one end each (S002)."""
+    stage = open_stage(lease_s=0.6, renew_s=0.1)
+    for _ in range(3):
+        stage.worker(children=2)
+    handles = [stage.app.enqueue(kind, {"name": f"t{i}", "seconds": 3}) for i in range(9)]
+    for handle in handles:
+        task = stage.ended(handle, 20)
+        assert (task.status, task.attempt, task.history) == ("succeeded", 1, ())
+    assert (len(stage.effects("start")), len(stage.effects("end"))) == (9, 9)
+
+
+def test_every_orphan_is_started_once(open_stage: Callable[..., Stage]) -> None:
+    """Several workers find the same dead one: each of its tasks starts at exactly one of them (S004)."""
+    stage = open_stage(lease_s=1, renew_s=0.2)
+    first = stage.worker(app=ODD, children=1)
+    handles = [stage.app.enqueue("async_sleep", {"name": f"t{i}", "seconds": 0.5 if i else 30}) for i in range(60)]
+    stage.started("t0")
+    for pid in everyone(first):
+        os.kill(pid, signal.SIGKILL)
+    before = len(stage.effects("start"))
+    held = {e.name for e in stage.effects("start")} - {e.name for e in stage.effects("end")}
+    assert len(held) > 10
+    for _ in range(4):
+        stage.worker(children=1, ready=False)
+    for handle in handles[1:]:
+        assert stage.ended(handle, 20).status == "succeeded"
+    again = stage.started("t0", 2)
+    starts = [e.name for e in stage.effects("start")[before:]]
+    assert len(starts) == len(set(starts))
+    assert held <= set(starts)
+    assert again.attempt == 2
+
+
+@pytest.mark.parametrize("way", ["return", "raise", "retry"])
+def test_a_late_answer_changes_nothing(open_stage: Callable[..., Stage], way: str) -> None:
+    """A worker is frozen as a whole; another one ends the task; what the first one says then is refused."""
+    stage = open_stage(lease_s=1, renew_s=0.2)
+    frozen = stage.worker(app=ODD, children=1)
+    handle = stage.app.enqueue("who_first", {"name": "t", "way": way, "seconds": 0.5})
+    pid = stage.started("t").pid
+    family = everyone(frozen)
+    for each in family:
+        os.kill(each, signal.SIGSTOP)
+    other = stage.worker(app=ODD, children=1)
+    assert stage.started("t", 2, 15).pid != pid
+    task = stage.ended(handle)
+    assert (task.status, task.result, task.attempt) == ("succeeded", "attempt 2", 2)
+    for each in family:
+        os.kill(each, signal.SIGCONT)
+    stage.wait_until(lambda: "starts" in frozen.log and "under another id" in frozen.log, 5, "the loss of its lease")
+    stage.wait_until(lambda: len(stage.app.broker.workers()) == 2, 5, "both workers")
+    again = handle.task()
+    assert (again.status, again.result, again.attempt) == ("succeeded", "attempt 2", 2)
+    totals = stage.app.broker.queue_counts("default").totals
+    assert (totals["succeeded"], totals.get("retried", 0)) == (1, 0)
+    assert len(stage.effects("start", "t")) == 2
+    assert other.process.poll() is None
+    assert stage.ended(stage.app.enqueue("noop")).status == "succeeded"
+
+
+@pytest.mark.parametrize(("settings", "lease"), [({}, "30 s"), ({"lease_s": 2.5, "renew_s": 1}, "2.5 s")])
+def test_a_worker_says_how_long_it_is_believed_alive(
+    open_stage: Callable[..., Stage], settings: dict[str, float], lease: str
+) -> None:
+    """Minutes at most by default, and printed at the start (S010)."""
+    worker = open_stage(**settings).worker(children=1, log_level=10)
+    assert f"go elsewhere {lease} after" in worker.log
+
+
+def test_consumers_do_not_pile_up(open_stage: Callable[..., Stage], clean_server: PrivateServer) -> None:
+    """Workers come and go, by signal and by force: what they were called is forgotten (S011, S016)."""
+    stage = open_stage(lease_s=0.6, renew_s=0.1)
+    for turn in range(6):
+        worker = stage.worker(app=ODD, children=1)
+        handle = stage.app.enqueue("slow", {"name": f"t{turn}", "seconds": 0.2})
+        stage.started(f"t{turn}")
+        worker.signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
+        worker.wait()
+        assert handle.task().status in ("running", "succeeded")
+    last = stage.worker(app=ODD, children=1)
+    stage.wait_until(stage.empty, 15, "everything done")
+    with clean_server.client() as client:
+
+        def consumers() -> list[bytes]:
+            return [c["name"] for c in client.xinfo_consumers("dtq:stream:{default}:p5", "workers")]
+
+        stage.wait_until(lambda: len(consumers()) <= 3, 10, "few consumers")
+        stage.wait_until(lambda: client.scard("dtq:{workers}") == 1, 10, "one worker")
+        assert client.hlen("dtq:queue:{default}:sends") <= 2
+    assert last.process.poll() is None
