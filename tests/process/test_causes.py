@@ -196,3 +196,26 @@ def test_evictions_are_free_however_many(open_stage: Callable[..., Stage]) -> No
     worker = stage.worker(children=3)
     for name in ("sync", "async", "deaf"):
         stage.started(name, 6)
+
+
+def test_one_dead_letter_for_each_poison(open_stage: Callable[..., Stage]) -> None:
+    """Workers are killed all the time meanwhile: no id stands twice among the dead, none is missing (S098)."""
+    stage = open_stage(lease_s=0.8, renew_s=0.2)
+    items = stage.app.enqueue_many(
+        "end_process", [{"name": f"p{i}", "how": "SIGKILL"} for i in range(10)], max_attempts=2
+    )
+    handles = [item.handle for item in items]
+    for _ in range(3):
+        worker = stage.worker(app=APP, children=2)
+        before = len(stage.effects("start"))
+        stage.wait_until(lambda before=before: len(stage.effects("start")) > before + 2, 10, "some deaths")
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+    stage.worker(app=APP, children=2)
+    for handle in handles:
+        task = stage.ended(handle, 60)
+        assert task.status == "dead_lettered"
+        assert task.attempt - task.released == 2
+    letters = [letter.task_id for letter in stage.app.queue().dead_letters()]
+    assert sorted(letters) == sorted(handle.id for handle in handles)
+    assert stage.app.broker.queue_counts("default").totals["dead_lettered"] == 10

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+import dtq
 from tests.process.harness import Stage, WorkerProcess
 from tests.servers import PrivateServer
 
@@ -98,6 +99,31 @@ def test_a_late_answer_changes_nothing(open_stage: Callable[..., Stage], way: st
     assert len(stage.effects("start", "t")) == 2
     assert other.process.poll() is None
     assert stage.ended(stage.app.enqueue("noop")).status == "succeeded"
+
+
+def test_a_key_waits_for_the_recovery_of_its_task(open_stage: Callable[..., Stage]) -> None:
+    """A killed worker leaves no key that blocks its own task, and none that lets a second one in (S070)."""
+    stage = open_stage(lease_s=0.8, renew_s=0.2)
+    for turn in range(3):
+        name = f"t{turn}"
+        keyed = {"idempotency_key": name, "unique": name}
+        worker = stage.worker(app=ODD, children=1)
+        first = stage.app.enqueue("slow", {"name": name, "seconds": 0.5}, **keyed)
+        stage.started(name)
+        for pid in everyone(worker):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(dtq.IdempotencyInProgress) as caught:
+            stage.app.enqueue("slow", {"name": name, "seconds": 0.5}, **keyed)
+        assert caught.value.task_id == first.id
+        other = stage.worker(app=ODD, children=1)
+        stage.started(name, 2)
+        with pytest.raises(dtq.UniqueConflict):
+            stage.app.enqueue("slow", {"name": name, "seconds": 0.5}, unique=name)
+        assert stage.ended(first).status == "succeeded"
+        again = stage.app.enqueue("slow", {"name": name, "seconds": 0.5}, **keyed)
+        assert (again.id, again.duplicate) == (first.id, True)
+        assert len(stage.effects("start", name)) == 2
+        other.close()
 
 
 @pytest.mark.parametrize(("settings", "lease"), [({}, "30 s"), ({"lease_s": 2.5, "renew_s": 1}, "2.5 s")])
