@@ -173,3 +173,29 @@ def test_other_commands_wait_a_few_milliseconds_only(broker: Broker) -> None:
 def enqueue_many(broker: Broker, count: int) -> None:
     for _ in range(count // 500):
         enqueue(broker, 500, retention_ms=0)
+
+
+def test_a_scheduled_task_is_not_passed_over_while_newer_ones_come_and_go(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newer tasks due earlier are passed over, and leave when they are due: that moves the older ones behind them."""
+    monkeypatch.setattr("dtq.broker.operating.SLICE", 1)
+    older = enqueue(broker, 2, place="w3600000;")
+    newer: list[str] = []
+    for number, _ in enumerate(broker.purge(QUEUE)):
+        if number % 2 == 0 and number < 8:
+            wait_for_the_next_millisecond(broker)
+            newer += enqueue(broker, place="w1800000;")
+        elif newer and state(broker, newer[-1]) == "1":
+            broker.command("ZADD", broker.keys.schedule(QUEUE), "XX", 1, newer[-1])
+            broker.promote(QUEUE)
+    assert broker.states(QUEUE, older) == b"00"
+
+
+def wait_for_the_next_millisecond(broker: Broker) -> None:
+    """Until Redis' clock has moved on: what is made now is newer than what was made before."""
+    start = broker.command("TIME")
+    while [int(part) // unit for part, unit in zip(broker.command("TIME"), (1, 1000), strict=True)] == [
+        int(part) // unit for part, unit in zip(start, (1, 1000), strict=True)
+    ]:
+        pass

@@ -106,17 +106,12 @@ class Operating(Auditing):
         It takes what stands in schedule and streams when it begins; running tasks stay. Between two steps the queue is
         consistent, so it may be left at any time, and called again.
         """
-        latest = 0
-        while True:  # tasks that fall due meanwhile move the others: pass over it until a pass finds none
-            skip, through, taken = 0, 0, 0
-            while not through:
-                purged, skip, latest, through = (
-                    int(part) for part in self.run("purge_schedule", queue, skip, latest, SLICE, SLICE_BYTES)
-                )
-                taken += purged
-                yield purged
-            if not taken:
-                break
+        behind, due, latest, through = "", 0, 0, 0
+        while not through:
+            purged, behind, due, latest, through = self.run(
+                "purge_schedule", queue, behind, due, latest, SLICE, SLICE_BYTES
+            )
+            yield int(purged)
         ends = {band: self._last_entry(queue, band) for band in BANDS}
         for band, last in ends.items():
             after = "-" if last else ""

@@ -1,26 +1,37 @@
 -- Take pending and retrying tasks off the schedule, a slice a call (protocol 18). No record of them is left.
 -- KEYS  the queue's keys (parts/prelude.lua)
--- ARGV  5 how many to pass over  6 made at this time at the latest, ms (0: now)  7 most tasks  8 most bytes
--- Returns  {purged, how many to pass over in the next call, the time of 6, through (1)}
+-- ARGV  5 task to go on behind, '' for the first  6 its due time, ms  7 made at this time at the latest, ms (0: now)
+--       8 most tasks  9 most bytes
+-- Returns  {purged, task to go on behind, its due time, the time of 7, through (1)}
+-- The place is a task, not a number of tasks: what falls due meanwhile leaves, and moves those behind it.
 --@include prelude
 local listened = is_future(call('HGET', META, 'listeners'))
 --@include events
 --@include record
 --@include entries
 --@include finish
-local skip, latest, most, room = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local behind, due, latest, most, room = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 if latest == 0 then latest = now end
+local start = 0
+if behind ~= '' then
+  local standing = call('ZSCORE', SCHEDULE, behind)
+  if standing and tonumber(standing) == tonumber(due) then
+    start = call('ZRANK', SCHEDULE, behind) + 1
+  else
+    start = call('ZCOUNT', SCHEDULE, '-inf', '(' .. due) -- it has left: those of its millisecond are looked at again
+  end
+end
 local purged, seen = 0, 0
-local ids = call('ZRANGE', SCHEDULE, skip, skip + most - 1)
-for _, id in ipairs(ids) do
+local found = call('ZRANGE', SCHEDULE, start, start + most - 1, 'WITHSCORES')
+for i = 1, #found, 2 do
   if room <= 0 then break end
+  local id = found[i]
+  behind, due = id, found[i + 1]
   seen = seen + 1
   local raw = call('GET', RECORD .. id)
   local record = read_record(raw)
   room = room - #(raw or '')
-  if record and record.created > latest then
-    skip = skip + 1
-  else
+  if not record or record.created <= latest then
     call('ZREM', SCHEDULE, id)
     call('DEL', RECORD .. id)
     if raw and string.byte(raw, 2) == STATUS.retrying then call('HINCRBY', META, 'retrying', -1) end
@@ -35,4 +46,4 @@ if purged > 0 then
   call('HINCRBY', META, 'purged', purged)
 end
 publish()
-return {purged, skip, integer(latest), (seen == #ids and #ids < most) and 1 or 0}
+return {purged, behind, due, integer(latest), seen < most and 2 * seen == #found and 1 or 0}
