@@ -35,7 +35,7 @@ check: build ## every gate: formatters, linters, types, stubs, cargo test, test 
 	$(BIN)/python -m coverage run -m pytest $(ARGS)
 	@$(BIN)/python -m tests.uncovered
 
-model: build ## the storage protocol as a model: every scenario, some minutes each (ARGS= names scenarios)
+model: build ## the storage protocol as a model: every scenario, a minute of processor time each at most (ARGS= names scenarios)
 	@$(BIN)/python -m tests.protocol.check $(ARGS)
 
 # Minutes of chaos, and its seed; e.g. make soak SOAK_S=300 CHAOS_SEED=7

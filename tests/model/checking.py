@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dtq.broker import Broker
-from dtq.keys import BANDS, SHELF
+from dtq.keys import BANDS, PARKED, SHELF
 from tests.broker.driver import QUEUE
 from tests.model.lifecycle import Life, Lifecycle
-from tests.model.observing import RECENT, Seen
+from tests.model.observing import RECENT, STATUS, Seen
 
-COUNTED = ("submitted", "released", "retried", *RECENT)
+COUNTED = ("submitted", "released", "retried", "requeued", "discarded", "purged", *RECENT)
 
 
 def check(model: Lifecycle, seen: Seen, broker: Broker) -> None:
@@ -41,7 +41,7 @@ def _check_place(task_id: str, life: Life, seen: Seen) -> None:
     assert holder is not None or seen.undelivered(named[0]), f"{task_id} was delivered and is in no pending list"
     if holder is not None and live.kind == "r":
         waits = seen.waits(task_id)
-        assert (holder == SHELF) <= waits, f"{task_id} runs and lies on the shelf"
+        assert (holder in (SHELF, PARKED)) <= waits, f"{task_id} runs and lies on the shelf"
 
 
 def _check_attempts(task_id: str, life: Life, seen: Seen) -> None:
@@ -63,12 +63,15 @@ def _check_end(task_id: str, life: Life, seen: Seen, broker: Broker) -> None:
     record = seen.records.get(task_id)
     if not life.ended:
         return
-    if life.status == "succeeded" and life.offer.retention_ms == 0:
-        assert record is None, f"{task_id}: a record in spite of retention 0"
+    if not life.kept:
+        assert record is None, f"{task_id} ended {life.status}: a record in spite of retention 0 or a purge"
         return
     assert record is not None, f"{task_id} ended {life.status} and has no record"
     assert seen.expires[broker.keys.task(QUEUE, task_id)], f"{task_id}: its record never expires"
-    assert (record.place.decode(), task_id) in seen.dead or life.status != "dead_lettered", f"{task_id}: no dead letter"
+    if life.status == "dead_lettered":
+        place = record.place.decode()
+        stands = (place, task_id) in seen.dead
+        assert place == "discarded" if life.discarded else stands, f"{task_id}: its dead letter is at {place}"
 
 
 def _check_entries(model: Lifecycle, seen: Seen) -> None:
@@ -99,14 +102,11 @@ def _check_lists(model: Lifecycle, seen: Seen) -> None:
     where a given id was used again."""
     for status in RECENT:
         listed = set(seen.recent[status])
-        ended = {
-            task_id
-            for task_id, life in model.lives.items()
-            if life.status == status and (status != "succeeded" or life.offer.retention_ms > 0)
-        }
+        ended = {task_id for task_id, life in model.lives.items() if life.status == status and life.kept}
         assert ended <= listed, f"recent {status} misses {ended - listed}"
         assert len(seen.recent[status]) <= model.counters[status]
-    assert len(seen.dead) == model.counters["dead_lettered"]
+    gone = model.counters["requeued"] + model.counters["discarded"]
+    assert len(seen.dead) == model.counters["dead_lettered"] - gone
 
 
 def _check_keys(model: Lifecycle, seen: Seen, broker: Broker) -> None:
@@ -119,7 +119,7 @@ def _check_keys(model: Lifecycle, seen: Seen, broker: Broker) -> None:
         *(keys.unique(QUEUE, name) for name in model.unique),
         *(keys.idempotency(QUEUE, name) for name in model.idempotency),
     }  # fmt: skip
-    litter = {key for key in seen.keys - known if not key.startswith(keys.worker(""))}
+    litter = {key for key in seen.keys - known if not key.startswith(keys.worker("")) and "{beside}" not in key}
     assert not litter, f"keys without an owner: {litter}"
     for task_id, record in seen.records.items():
         life = model.lives[task_id]
@@ -127,3 +127,22 @@ def _check_keys(model: Lifecycle, seen: Seen, broker: Broker) -> None:
             assert task_id in seen.live, f"{task_id}: history of a task that is not live"
         else:
             assert life.status not in ("queued", "running"), f"{task_id} is live and has a record"
+
+
+def check_figures(model: Lifecycle, seen: Seen, broker: Broker, paused: set[str]) -> None:
+    """What people are shown (`dtq status`, the states of handles) equals a recount of the model."""
+    counts = broker.queue_counts(QUEUE)
+    statuses = [life.status for life in model.lives.values()]
+    shown = (counts.waiting, counts.running, counts.scheduled, counts.retrying, counts.dead)
+    recount = (
+        statuses.count("queued"), statuses.count("running"), statuses.count("pending") + statuses.count("retrying"),
+        statuses.count("retrying"), len(seen.dead),
+    )  # fmt: skip
+    assert shown == recount, f"waiting, running, scheduled, retrying, dead: {shown}, should be {recount}"
+    assert {name: count for name, count in counts.totals.items() if count} == +model.counters
+    assert (counts.paused, set(counts.paused_types)) == ("" in paused, paused - {""})
+    assert (counts.next_due_ms is None) == (not seen.schedule)
+    ids = list(model.lives)
+    shown_states = [STATUS[code - ord("0")] for code in broker.states(QUEUE, ids)]
+    should = [life.status if not life.ended or life.kept else STATUS[0] for life in model.lives.values()]
+    assert shown_states == should, f"states {shown_states}, should be {should}"

@@ -48,7 +48,7 @@ class ChildrenAndProducers(RuleBasedStateMachine):
         self.late: list[LateTurn] = []
         self.given: list[Given] = []
         self.given_before: list[Given] = []
-        self.paused = False
+        self.paused: set[str] = set()  # task types, and "" for the queue
         self.grouped = True  # until the groups are lost and nobody has prepared the queue again
         self.regrouped = False  # whether they ever were
         self.seen: Seen = look(self.broker, self.client)
@@ -61,15 +61,15 @@ class ChildrenAndProducers(RuleBasedStateMachine):
         for offer in first:
             self.enqueue(offer, False)
 
-    @rule(offer=offers, lost=st.booleans())
-    def enqueue(self, offer: dict[str, Any], lost: bool) -> None:
+    @rule(offer=offers, lost=st.booleans(), capped=st.sampled_from([False, False, True]))
+    def enqueue(self, offer: dict[str, Any], lost: bool, capped: bool = False) -> None:
         """Offer a task; where the reply is lost, the very same chunk again."""
         made = self.producer.make(offer)
         before = self.seen
-        self.producer.send(made, False, before)
+        self.producer.send(made, False, before, capped)
         self._look("enqueue")
         if lost:
-            self.producer.send(made, True, self.seen)
+            self.producer.send(made, True, self.seen, capped)
             self._look("enqueue")
 
     @rule(count=st.integers(1, 4), band=st.sampled_from(BANDS_IN_USE), kept=st.booleans(), attempts=st.integers(1, 3))
@@ -205,8 +205,10 @@ class ChildrenAndProducers(RuleBasedStateMachine):
                 )
         if any(before.waits(claim.id) or claim.solo for claim in fresh):
             assert len(fresh) == 1, f"a redelivered task was claimed beside others: {[claim.id for claim in fresh]}"
-        if self.paused:
+        if "" in self.paused:
             assert not fresh, "a paused queue gave out a task"
+        types = {self.model.lives[claim.id].offer.task_type for claim in fresh}
+        assert not types & self.paused, f"a paused type was given out: {types}"
 
     @precondition(lambda self: self._ready())
     @rule(pick=PICK, way=WAYS, end=st.booleans())

@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from dtq._core import Claim
-from dtq.keys import SHELF
+from dtq.keys import PARKED, SHELF
 from dtq.models import VALID_TRANSITIONS, TaskStatus
 from tests.model.actors import Ended
-from tests.model.observing import RECENT, Live, Seen
+from tests.model.observing import RECENT, STATUS, Live, Seen
 
 SETTLED = {"S": "succeeded", "R": "retrying", "F": "failed", "D": "dead_lettered", "C": "cancelled", "L": "queued"}
 
@@ -36,6 +36,7 @@ class Offer:
     fingerprint: str = ""
     delayed: bool = False
     overdue: bool = False
+    task_type: str = ""
 
 
 @dataclass(slots=True)
@@ -51,6 +52,13 @@ class Life:
     barred: bool = False
     overdue: bool = False
     regrouped: bool = False
+    purged: bool = False
+    discarded: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether an ended task has a record."""
+        return not self.purged and (self.status != "succeeded" or self.offer.retention_ms > 0)
 
     @property
     def ended(self) -> bool:
@@ -88,10 +96,11 @@ class Lifecycle:
         self.counters: Counter[str] = Counter()
         self.unique: dict[str, str] = {}
         self.idempotency: dict[str, tuple[str, str, str]] = {}  # key -> fingerprint, id, final status or ''
+        self.purging: set[str] = set()  # what has waited since the purge began
 
     # --- what a verb must answer
 
-    def answer(self, offer: Offer, repeat: bool, seen: Seen) -> tuple[str, str, bool]:
+    def answer(self, offer: Offer, repeat: bool, seen: Seen, room: int, scheduled_room: int) -> tuple[str, str, bool]:
         """Code and detail of an enqueue, and whether a new task is born (spec §3, protocol 11)."""
         if (offer.given or repeat) and seen.status(offer.id) is not None:
             same = self.lives[offer.id].offer.envelope == offer.envelope
@@ -105,6 +114,8 @@ class Lifecycle:
             return ("d", f"{holder} {status}", False) if status else ("i", holder, False)
         if self.unique.get(offer.unique, offer.id) != offer.id:
             return "u", self.unique[offer.unique], False
+        if (scheduled_room if offer.delayed else room) <= 0:
+            return ("p" if offer.delayed else "f"), "", False
         return "a", "", True
 
     def settled(self, outcomes: list[Ended], seen: Seen) -> list[Settled]:
@@ -133,13 +144,32 @@ class Lifecycle:
             return f"terminal:{status}"
         if self._redelivered(task_id, seen):
             return "cancelled"  # it waits on the shelf, its worker is gone
-        if status == "running" or (status == "queued" and seen.holder(task_id) not in (None, SHELF)):
+        if status == "running" or (status == "queued" and seen.holder(task_id) not in (None, SHELF, PARKED)):
             return "requested"
         return "cancelled"
 
     def _redelivered(self, task_id: str, seen: Seen) -> bool:
         live = seen.live.get(task_id)
-        return live is not None and live.kind == "r" and seen.holder(task_id) == SHELF and seen.waits(task_id)
+        return live is not None and live.kind == "r" and seen.holder(task_id) in (SHELF, PARKED) and seen.waits(task_id)
+
+    def requeued(self, entry: str, task_id: str, seen: Seen) -> tuple[str, str]:
+        """What the requeue of a dead letter must answer (spec §7, protocol 12)."""
+        offer, status = self.lives[task_id].offer, seen.status(task_id)
+        if status in ("pending", "queued", "running", "retrying"):
+            return "live", str(STATUS.index(status))
+        if status is not None and status != "dead_lettered":
+            return "ended", str(STATUS.index(status))
+        if (entry, task_id) not in seen.dead:
+            return "gone", ""
+        if self.unique.get(offer.unique, task_id) != task_id:
+            return "unique", self.unique[offer.unique]
+        if offer.key in self.idempotency and self.idempotency[offer.key][1] != task_id:
+            return "key", self.idempotency[offer.key][1]
+        return "requeued", ""
+
+    def waiting(self) -> list[str]:
+        """Tasks that a purge takes."""
+        return [task_id for task_id, life in self.lives.items() if life.status in ("pending", "queued", "retrying")]
 
     # --- what was done
 
@@ -149,10 +179,28 @@ class Lifecycle:
         status = "pending" if offer.delayed else "queued"
         self.lives[offer.id] = Life(offer, status, overdue=offer.overdue)
         self.counters["submitted"] += 1
+        self._take_locks(offer)
+
+    def _take_locks(self, offer: Offer) -> None:
         if offer.unique:
             self.unique[offer.unique] = offer.id
         if offer.key:
-            self.idempotency[offer.key] = (offer.fingerprint, offer.id, "")
+            first = self.idempotency.get(offer.key)
+            kept = first is not None and first[1] == offer.id
+            self.idempotency[offer.key] = (first[0] if first and kept else offer.fingerprint, offer.id, "")
+
+    def revive(self, task_id: str) -> None:
+        """A dead letter is queued again: the operator's named exception (spec §1)."""
+        old = self.lives[task_id]
+        assert old.status == "dead_lettered"
+        self.lives[task_id] = Life(old.offer, "queued", regrouped=old.regrouped)
+        self.counters["requeued"] += 1
+        self._take_locks(old.offer)
+
+    def discard(self, task_id: str) -> None:
+        """A dead letter is taken off its stream."""
+        self.lives[task_id].discarded = True
+        self.counters["discarded"] += 1
 
     def start(self, claim: Claim, seen: Seen, others: list[Claim]) -> None:
         """A handler starts. others: what runs in children whose lease is valid."""
@@ -176,19 +224,27 @@ class Lifecycle:
         for task_id, life in self.lives.items():
             new = after.status(task_id)
             if life.ended:
-                gone = new is None and life.status == "succeeded" and life.offer.retention_ms == 0
-                assert new == life.status or gone, f"{task_id} had ended {life.status} and is {new}"
+                assert new == (life.status if life.kept else None), f"{task_id} had ended {life.status} and is {new}"
                 continue
             old = before.live.get(task_id)
             why = f"{verb}: {task_id} was {life.status} ({old and old.raw}), is {new}"
             if task_id in applied:
                 new = self._judge_settled(life, applied[task_id], new, why)
+            elif verb == "purge" and new is None:
+                new = self._judge_purged(life, old, why)
             elif moves is not None and old is not None:
                 self._judge_moved(life, old, before, after, new, moves, why)
             else:
                 self._judge_other(life, old, before, new, verb, why)
             assert new is not None, why
             self._enter(life, new, after.live.get(task_id), why)
+
+    def _judge_purged(self, life: Life, old: Live | None, why: str) -> str:
+        assert life.status in ("pending", "queued", "retrying"), why
+        assert old is None or old.kind == "q", why
+        life.purged = life.barred = True
+        self.counters["purged"] += 1
+        return "cancelled"
 
     def _judge_settled(self, life: Life, item: Settled, new: str | None, why: str) -> str:
         letter = item.ended.letter
@@ -273,6 +329,8 @@ class Lifecycle:
         if live is not None:
             assert live.attempt >= life.attempt, f"{why}: attempt went from {life.attempt} to {live.attempt}"
             life.attempt = live.attempt
+        if new not in ("pending", "queued", "retrying"):
+            self.purging.discard(life.offer.id)
         if not life.ended:
             return
         offer = life.offer

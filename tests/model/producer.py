@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from typing import Any
@@ -16,6 +17,8 @@ from tests.model.lifecycle import Life, Lifecycle, Offer
 from tests.model.observing import BANDS_IN_USE, Seen
 
 DAY_MS = 86_400_000
+MOST_LIVE, MOST_SCHEDULED = 5, 2
+TYPES = ("noop", "slow")
 OVER = "t1;"  # a ttl of one millisecond: over before anything else is done
 
 offers = st.fixed_dictionaries({
@@ -30,6 +33,7 @@ offers = st.fixed_dictionaries({
     "unique": st.sampled_from(["", "", "ua", "ua", "ub"]),
     "key": st.sampled_from(["", "", "ka", "ka", "kb"]),
     "fingerprint": st.sampled_from(["f1", "f1", "f1", "f2"]),
+    "task_type": st.sampled_from(["noop", "noop", "slow"]),
 })  # fmt: skip
 
 
@@ -37,7 +41,7 @@ def plain(**changed: Any) -> dict[str, Any]:
     """An offer without options but these."""
     return {
         "band": 5, "count": 1, "retention_ms": 0, "max_attempts": 2, "dead_letter": True, "ttl": "", "delayed": False,
-        "given": "", "unique": "", "key": "", "fingerprint": "", **changed,
+        "given": "", "unique": "", "key": "", "fingerprint": "", "task_type": "noop", **changed,
     }  # fmt: skip
 
 
@@ -48,6 +52,9 @@ class Producer:
 
     def __init__(self, broker: Broker, model: Lifecycle) -> None:
         self.broker = broker
+        self.capped = Broker(
+            dataclasses.replace(broker.settings, max_queue_depth=MOST_LIVE, max_scheduled=MOST_SCHEDULED)
+        )
         self.model = model
 
     def make(self, options: dict[str, Any]) -> list[Offer]:
@@ -65,28 +72,41 @@ class Producer:
         if options["given"]:
             place += "g;"
         extras = b'{"nonce":"%d"}' % next(self._nonces)
-        names = ("band", "retention_ms", "max_attempts", "dead_letter")
+        names = ("band", "retention_ms", "max_attempts", "dead_letter", "task_type")
         made = head(**{name: options[name] for name in names}, extras=extras)
         return [
             Offer(
                 task_id, options["band"], made.encode({"i": i}, 1000), place, options["retention_ms"],
                 options["max_attempts"], options["dead_letter"], bool(options["given"]), options["unique"],
                 options["key"], options["fingerprint"], options["delayed"], options["ttl"] == OVER,
+                options["task_type"],
             )
             for i, task_id in enumerate(ids)
         ]  # fmt: skip
 
-    def send(self, offers_made: list[Offer] | Offer, repeat: bool, seen: Seen) -> None:
-        """Send one chunk, and compare the answers."""
+    @staticmethod
+    def place(offer: Offer) -> str:
+        """What a requeue says of a task: its band, a ttl counted anew, its locks."""
+        ttl = "t3600000;" if "t3600000;" in offer.place else ""
+        unique = f"u{offer.unique},{DAY_MS};" if offer.unique else ""
+        key = f"i{offer.key},{offer.fingerprint},{DAY_MS};" if offer.key else ""
+        return f"{offer.band}{ttl}{unique}{key}"
+
+    def send(self, offers_made: list[Offer] | Offer, repeat: bool, seen: Seen, capped: bool = False) -> None:
+        """Send one chunk, and compare the answers. capped: by a producer that knows a depth limit."""
+        room = MOST_LIVE - len(seen.live) if capped else 1 << 30
+        scheduled_room = MOST_SCHEDULED - len(seen.schedule) if capped else 1 << 30
         made = offers_made if isinstance(offers_made, list) else [offers_made]
         chunk, expected = Chunk(), []
         for offer in made:
             chunk.add(offer.id, offer.envelope, offer.place.encode())
-            code, detail, born = self.model.answer(offer, repeat, seen)
+            code, detail, born = self.model.answer(offer, repeat, seen, room, scheduled_room)
             expected.append((code, detail))
             if born:
                 self.model.accept(offer)
-        answers = self.broker.enqueue(QUEUE, chunk, repeat=repeat)
+                room -= not offer.delayed
+                scheduled_room -= offer.delayed
+        answers = (self.capped if capped else self.broker).enqueue(QUEUE, chunk, repeat=repeat)
         assert [(answer.code, answer.detail) for answer in answers] == expected, made
         if any(offer.overdue for offer in made):
             self._wait_a_millisecond()
