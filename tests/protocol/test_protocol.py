@@ -13,8 +13,9 @@ from tests.protocol.scenarios import NAIVE, SCENARIOS
 
 # Their states are few: all are seen, and the verdict is final.
 WHOLE = (
-    "loss", "loss-batch", "handback", "repeat", "repeat-purge", "reuse", "bands", "key", "key-loss", "key-requeue",
-    "key-reuse", "purge-schedule", "requeue-loss", "requeue-unique", "requeue-reuse",
+    "loss", "loss-kept", "loss-batch", "handback", "handback-cancel", "unique", "repeat", "repeat-purge", "reuse",
+    "order-one", "order-retry", "bands", "bands-loss", "key", "key-loss", "key-requeue", "key-reuse",
+    "purge-schedule", "requeue-loss", "requeue-unique", "requeue-reuse",
 )  # fmt: skip
 FIRST_STATES = 1_000
 # Their counterexamples are deep: `python -m tests.protocol.check naive` finds them.
