@@ -82,7 +82,7 @@ NAIVE = {
     "repeat_is_known": "optimistic-loss",
     "kill_connection": "loss reconcile-handback numbered-handback",  # the last: send numbers instead, clean
     "send_numbers,kill_connection": "numbered-handback",
-    "adopt_checks_owner,kill_connection": "numbered",
+    "adopt_checks_owner,kill_connection,shelf_before_adopted": "numbered",
     "adopt_checks_owner,absorb_spares_live": "pause",
     "dead_is_final": "pause",
     "fresh_ids": "crash",

@@ -21,7 +21,7 @@ FIRST_STATES = 1_000
 # Their counterexamples are deep: `python -m tests.protocol.check naive` finds them.
 DEEP = {
     "recover_renumbers", "full_token", "slot_watermark", "start_checks_lease", "send_numbers,kill_connection",
-    "adopt_checks_owner,kill_connection", "shelf_before_adopted",
+    "adopt_checks_owner,kill_connection,shelf_before_adopted", "shelf_before_adopted",
 }  # fmt: skip
 NEEDED = {rules: scenarios.split()[0] for rules, scenarios in NAIVE.items() if rules not in DEEP}
 
