@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import WaitUntil
+from tests.process.gate import Gate
 from tests.process.harness import Stage
+from tests.process.scene import LEASE_S, RENEW_S, Scene
 from tests.servers import PrivateServer
 
 
@@ -39,4 +41,26 @@ def lasting_stage(tmp_path_factory: pytest.TempPathFactory, wait_until: WaitUnti
     with PrivateServer() as server:
         stage = Stage(server.url, tmp_path_factory.mktemp("stage"), wait_until)
         yield stage
+        stage.close()
+
+
+@pytest.fixture(scope="session")
+def durable_server() -> Iterator[PrivateServer]:
+    """A Redis with an append-only file, shared by the session: tests kill it and start it again."""
+    with PrivateServer("redis", persistence=True) as server:
+        yield server
+
+
+@pytest.fixture
+def scene(durable_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Scene]:
+    """An empty durable server behind a gate, with a lease of a second."""
+    durable_server.start()
+    with durable_server.client() as client:
+        client.flushall()
+    assert durable_server.socket_path is not None
+    with Gate(durable_server.socket_path) as gate:
+        stage = Stage(durable_server.url, tmp_path, wait_until, lease_s=LEASE_S, renew_s=RENEW_S)
+        scene = Scene(durable_server, gate, stage, wait_until, tmp_path)
+        scene.load_scripts()
+        yield scene
         stage.close()

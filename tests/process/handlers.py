@@ -48,6 +48,16 @@ def sleep(context: dtq.Context, name: str, seconds: float) -> str:
     return name
 
 
+@app.task(name="until")
+def until(context: dtq.Context, name: str) -> str:
+    """Block the main thread of the child until the test lets it go (`Scene.go`)."""
+    effect("start", name, context.attempt)
+    while not os.path.exists(f"{os.environ['EFFECTS']}.{name}"):
+        time.sleep(0.005)
+    effect("end", name, context.attempt)
+    return name
+
+
 @app.task(name="slow", backoff=0.1)
 def slow(context: dtq.Context, name: str, seconds: float) -> None:
     """The same, with a short way to its retry."""
