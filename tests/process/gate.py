@@ -96,7 +96,7 @@ class _Connection:
 
 
 class Gate:
-    """Forwards connections to a unix socket; `hold` arms it for one command. passed: how many it let through, by name."""
+    """Forwards connections to a unix socket; `hold` arms it for one command. passed: what it let through, by name."""
 
     def __init__(self, target: Path) -> None:
         self._target = target

@@ -58,6 +58,16 @@ def until(context: dtq.Context, name: str) -> str:
     return name
 
 
+@app.task(name="async_until")
+async def async_until(context: dtq.Context, name: str) -> str:
+    """The same in the loop."""
+    effect("start", name, context.attempt)
+    while not os.path.exists(f"{os.environ['EFFECTS']}.{name}"):  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.005)
+    effect("end", name, context.attempt)
+    return name
+
+
 @app.task(name="slow", backoff=0.1)
 def slow(context: dtq.Context, name: str, seconds: float) -> None:
     """The same, with a short way to its retry."""
@@ -287,3 +297,21 @@ def raise_interruption(context: dtq.Context, name: str) -> None:
 def retry_after(after: float) -> None:
     """Ask for a retry at a given time."""
     raise dtq.Retry(after=after)
+
+
+@app.task(name="again_after")
+def again_after(context: dtq.Context, name: str, seconds: float) -> str:
+    """Succeed at the second attempt, a given time after the first."""
+    effect("start", name, context.attempt)
+    if context.attempt == 1:
+        raise dtq.Retry(after=seconds)
+    return name
+
+
+@app.task(name="fail_while_young")
+def fail_while_young(context: dtq.Context, name: str) -> str:
+    """Fail for as long as the test has not said `Scene.go("old")`."""
+    effect("start", name, context.attempt)
+    if not os.path.exists(f"{os.environ['EFFECTS']}.old"):
+        raise ValueError("too young")
+    return name

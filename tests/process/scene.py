@@ -14,7 +14,7 @@ from dtq.models import Task
 from dtq.scripts import names, script
 from tests.broker.driver import check_invariants, live
 from tests.conftest import WaitUntil
-from tests.process.gate import Gate
+from tests.process.gate import Gate, Hold
 from tests.process.harness import Stage, WorkerProcess, alive
 from tests.servers import PrivateServer
 
@@ -32,9 +32,9 @@ class Scene:
     wait_until: WaitUntil
     directory: Path
 
-    def behind_gate(self, **options: Any) -> WorkerProcess:
+    def behind_gate(self, overrides: dict[str, Any] | None = None, **options: Any) -> WorkerProcess:
         """A worker whose every command passes the gate."""
-        return self.stage.worker(overrides={"redis_url": self.gate.url}, **options)
+        return self.stage.worker(overrides={"redis_url": self.gate.url, **(overrides or {})}, **options)
 
     def until(self, name: str, **options: Any) -> Any:
         """Enqueue a task that runs until `go`."""
@@ -101,10 +101,27 @@ class Scene:
         """The attempts of every start of a handler."""
         return [effect.attempt for effect in self.stage.effects("start", name)]
 
+    def fate(self, handle: Any, name: str) -> Fate:
+        """Wait for a task's end; `name` is the one that its handler leaves."""
+        task: Task = self.stage.ended(handle)
+        return Fate(task.attempt, task.released, self.starts(name), tuple(line.cause for line in task.history))
+
+    def kill_server(self, *holds: Hold | None) -> None:
+        """SIGKILL to the server, which comes back with its append-only file; what was on its way is lost."""
+        self.server.kill()
+        for hold in holds:
+            if hold is not None:
+                hold.release(deliver=False)
+        self.server.start()
+
     def check_nothing_left(self, *queues: str) -> None:
         """Every task has ended, every place is empty, and only consumers of living children stand."""
         for queue in queues or ("default",):
             self._check_queue(queue)
+        broker = self.stage.app.broker
+        self.wait_until(
+            lambda: int(broker.command("SCARD", broker.keys.workers())) == len(broker.workers()), 10, "no dead workers"
+        )
 
     def _check_queue(self, queue: str) -> None:
         self.wait_until(lambda: self.stage.empty(queue), 10, f"nothing left in {queue}")
@@ -129,6 +146,16 @@ class Scene:
         return {consumer: int(pid) for children in found for consumer, pid in children}
 
 
-def summary(task: Task) -> tuple[int, int]:
-    """Attempt and releases: what was charged is their difference."""
-    return task.attempt, task.released
+@dataclass(frozen=True)
+class Fate:
+    """What became of a task: attempt, releases (their difference is charged), attempts of its starts, causes kept."""
+
+    attempt: int
+    released: int
+    starts: list[int]
+    causes: tuple[str, ...] = ()
+
+
+ONCE = Fate(1, 0, [1])
+"""It started once, and nothing was charged or noted."""
+KILLED, LOST = ("signal SIGKILL",), ("lost lease",)
