@@ -315,3 +315,17 @@ def fail_while_young(context: dtq.Context, name: str) -> str:
     if not os.path.exists(f"{os.environ['EFFECTS']}.old"):
         raise ValueError("too young")
     return name
+
+
+@app.task(name="orphan")
+def orphan() -> None:
+    """Leave a process behind that ends by itself, and that nobody here waits for."""
+    subprocess.run(["/bin/sh", "-c", "true &"], check=True)
+
+
+@app.task(name="talk")
+def talk(name: str) -> str:
+    """Write to stdout and stderr, whether or not anybody listens."""
+    print("x" * 5000, flush=True)
+    os.write(2, b"y" * 5000)
+    return name

@@ -21,7 +21,7 @@ from dtq.models import Task
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "tests.process.handlers:app"
-_RUN = """
+RUN = """
 import json, sys
 from dtq.worker import run_worker
 options = json.loads(sys.argv[2])
@@ -50,7 +50,7 @@ class WorkerProcess:
         options.setdefault("log_level", 10)
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _RUN, app, json.dumps(options)],
+                [sys.executable, "-c", RUN, app, json.dumps(options)],
                 cwd=ROOT,
                 env=environment,
                 stdout=log,

@@ -24,6 +24,22 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def open_standard_streams() -> None:
+    """Open /dev/null in the place of stdin, stdout and stderr where they are closed, here and in all that is started.
+
+    Else sockets and shared memory take their numbers, and what handlers print is written into those.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            os.set_inheritable(number, True)
+
+
 def name_process(name: str) -> None:
     """The name that `ps -e -o pid,comm`, top and pgrep show for this process: 15 characters at most."""
     with contextlib.suppress(OSError):  # not on Linux

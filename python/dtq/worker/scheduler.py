@@ -11,8 +11,8 @@ from dtq.errors import BrokerUnavailable
 from dtq.settings import Settings
 from dtq.worker.journal import LOGGER
 
-_LEAD_MS = 3000
-_LEAD_S = 1.0
+_LEAD_MS = 5000
+_LEAD_S = 2.0
 _DEAF_S = 0.05
 """The leader looks at the schedules this often while it would not hear of a task that falls due before all others."""
 _LOOK_S = 1.0

@@ -22,7 +22,7 @@ from dtq.settings import Settings
 from dtq.worker.channel import Message
 from dtq.worker.exits import CLEAN, UNAVAILABLE, USAGE
 from dtq.worker.journal import LOGGER, start_logging
-from dtq.worker.processes import become_subreaper
+from dtq.worker.processes import become_subreaper, open_standard_streams
 from dtq.worker.signals import Signals
 from dtq.worker.supervisor import Supervisor
 from dtq.worker.template_process import TemplateProcess
@@ -43,6 +43,7 @@ def start_worker(
     log_level: int,
 ) -> int:
     """Start a worker and stay with it to its end; the exit code."""
+    open_standard_streams()  # before anything else can take their numbers
     start_logging(log_level)
     if sys.platform == "win32":
         LOGGER.error("dtq workers do not run on Windows: they fork; use Linux, or WSL")
