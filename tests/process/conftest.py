@@ -53,7 +53,7 @@ def durable_server() -> Iterator[PrivateServer]:
 
 @pytest.fixture
 def scene(durable_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Scene]:
-    """An empty durable server behind a gate, with a lease of a second."""
+    """An empty durable server behind a gate, with a short lease."""
     durable_server.start()
     with durable_server.client() as client:
         client.flushall()

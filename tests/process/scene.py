@@ -18,8 +18,8 @@ from tests.process.gate import Gate, Hold
 from tests.process.harness import Stage, WorkerProcess, alive
 from tests.servers import PrivateServer
 
-LEASE_S = 1.0
-RENEW_S = 0.2
+LEASE_S = 2.0
+RENEW_S = 0.3
 
 
 @dataclass
@@ -79,6 +79,11 @@ class Scene:
         """SIGKILL, and wait for the end."""
         os.kill(pid, signal.SIGKILL)
         self.wait_until(lambda: not alive(pid), 5, f"the end of {pid}")
+
+    def kill_without_heir(self, worker: WorkerProcess, pid: int) -> None:
+        """SIGKILL to a child; its worker, which is killed next, cannot replace it."""
+        os.kill(worker.template_pids()[-1], signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
 
     def kill_worker(self, worker: WorkerProcess) -> None:
         """SIGKILL to the supervisor; the kernel takes its template and children along."""

@@ -6,8 +6,6 @@ applied and not applied. Either the supervisor dies, with its whole worker, or t
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -75,7 +73,10 @@ def test_a_kill_in_the_middle_of_a_hand_over(scene: Scene, whom: str, applied: b
     scene.go("busy")
     pid = scene.stage.started("victim").pid
     hold = scene.gate.hold("shelve", when=hands_over, applied=applied)
-    os.kill(pid, signal.SIGKILL)
+    if whom == "supervisor":
+        scene.kill_without_heir(worker, pid)
+    else:
+        scene.kill(pid)
     hold.wait()
     assert (scene.holder(victim) == "shelf") is applied
     kill(scene, whom, worker, hold)
@@ -95,7 +96,10 @@ def test_a_kill_between_the_hand_overs_of_two_queues(scene: Scene, whom: str) ->
     victims = [scene.stage.app.enqueue("async_until", {"name": f"victim_{queue}"}, queue=queue) for queue in queues]
     (pid,) = {scene.stage.started(f"victim_{queue}").pid for queue in queues}
     hold = scene.gate.hold("shelve", when=hands_over, skip=1)
-    os.kill(pid, signal.SIGKILL)
+    if whom == "supervisor":
+        scene.kill_without_heir(worker, pid)
+    else:
+        scene.kill(pid)
     hold.wait()
     assert scene.holder(victims[1]) not in ("", "shelf")
     assert len(scene.live(victims[0]).split("m;")) == 2  # moved
