@@ -189,6 +189,16 @@ def test_the_reaper_charges_nobody_in_a_batch(broker: Broker) -> None:
     assert finish_all(broker, 3) == [(t, 2, 1) for t in tasks]
 
 
+def test_a_reaper_that_dies_in_the_middle_of_a_batch_charges_nobody(broker: Broker) -> None:
+    """Between two calls for one long pending list; the next reaper must not take the rest for held alone."""
+    tasks = enqueue(broker, 3)
+    child = Child(broker)
+    assert len(child.claim(3)) == 3
+    broker.run("shelve", QUEUE, "reap", child.consumer, 0, 0, "lost lease", 2, 1)  # and here the first one dies
+    broker.reap_consumer(QUEUE, child.consumer)
+    assert sorted(finish_all(broker, 3)) == sorted((task, 2, 1) for task in tasks)
+
+
 def test_the_reaper_spares_a_worker_with_a_lease(broker: Broker) -> None:
     """A long task on a live worker is never taken away (spec §4)."""
     (task,) = enqueue(broker)

@@ -40,6 +40,12 @@ local function held_alone()
   return held <= 1 and not waiting and from == 0
 end
 local alone = mode == 'reap' and held_alone()
+-- How many entries the consumer holds: counted up to `count` in each band.
+local function holds(count)
+  local held = 0
+  for band = 9, 0, -1 do held = held + #grouped('XPENDING', STREAM .. band, GROUP, '-', '+', count, consumer) end
+  return held
+end
 
 -- A claim whose handler never started: queued again, attempt unchanged.
 local function give_back(band, id, state)
@@ -103,7 +109,8 @@ for band = 9, 0, -1 do
   repeat
     local pending = holdings(band, after)
     for k = 1, #pending do
-      if moved >= most then
+      -- The reaper may die before its next call, and another one must not take the rest of a batch for held alone.
+      if moved >= most and not (mode == 'reap' and holds(2) == 1) then
         left = 1
         break
       end
@@ -115,9 +122,7 @@ for band = 9, 0, -1 do
 end
 local deleted = 0
 if left == 0 and ARGV[11] == '1' then
-  local holds = 0
-  for band = 9, 0, -1 do holds = holds + #grouped('XPENDING', STREAM .. band, GROUP, '-', '+', 1, consumer) end
-  if holds == 0 then -- only here, where nothing is pending: deleting a consumer drops its pending list (protocol 4)
+  if holds(1) == 0 then -- only here, where nothing is pending: deleting a consumer drops its pending list (protocol 4)
     for band = 9, 0, -1 do call('XGROUP', 'DELCONSUMER', STREAM .. band, GROUP, consumer) end
     call('HDEL', SENDS, consumer)
     deleted = 1
