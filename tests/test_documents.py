@@ -84,6 +84,19 @@ def test_every_script_has_a_row_and_no_other() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == scripts.names()
 
 
+def test_every_window_has_its_test() -> None:
+    """tests/process/README.md names the test and the parameter that kill a process in each."""
+    folder = ROOT / "tests" / "process"
+    functions = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    windows = (folder / "test_windows.py").read_text()
+    table = (folder / "README.md").read_text()
+    assert [n for n in re.findall(r"`(test_\w+)`", table) if f"def {n}(" not in functions] == []
+    named = set(re.findall(r"^def (\w+)\(scene: Scene\) -> Reached:", windows, re.MULTILINE))
+    assert named == {n for n in re.findall(r"`(\w+)`", table.partition("## What")[0]) if f"def {n}(" in windows} - {
+        "test_a_kill_in_a_window"
+    }
+
+
 def test_every_rule_that_the_code_cites_exists() -> None:
     """`protocol 4-7, 10` in a comment names rules of docs/protocol.md."""
     rules = {

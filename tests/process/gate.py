@@ -60,12 +60,12 @@ class Hold:
     _open: threading.Event = field(default_factory=threading.Event)
     _deliver: bool = False
 
-    def wait(self, timeout: float = 10.0) -> int:
+    def wait(self, timeout: float = 30.0) -> int:
         """Wait until the command, or its reply, is stopped; the pid of the process that waits for it."""
         assert self.caught.wait(timeout), "the process did not come into the window"
         return self.pid
 
-    def wait_sent(self, timeout: float = 10.0) -> None:
+    def wait_sent(self, timeout: float = 30.0) -> None:
         """Wait until the server has got the command whose reply will be stopped."""
         assert self.sent.wait(timeout), "the command was not sent"
 

@@ -20,6 +20,8 @@ from tests.servers import PrivateServer
 
 LEASE_S = 2.0
 RENEW_S = 0.3
+WAIT_S = 30.0
+"""How long a busy machine gets: the reaper wants some time without a stall of its own."""
 
 
 @dataclass
@@ -91,9 +93,14 @@ class Scene:
         os.kill(worker.pid, signal.SIGKILL)
         self.wait_until(lambda: not any(map(alive, pids)), 5, "the end of the whole worker")
 
+    def consumer(self, pid: int) -> str:
+        """The consumer name of a child."""
+        (found,) = (name for name, owner in self._children().items() if owner == pid)
+        return found
+
     def wait_for_hand_over(self, pid: int) -> None:
         """Wait until the consumer of a dead child is gone."""
-        (consumer,) = (name for name, owner in self._children().items() if owner == pid)
+        consumer = self.consumer(pid)
         self.wait_until(lambda: consumer not in self._consumers("default"), 5, "the hand-over")
 
     def load_scripts(self) -> None:
@@ -108,7 +115,7 @@ class Scene:
 
     def fate(self, handle: Any, name: str) -> Fate:
         """Wait for a task's end; `name` is the one that its handler leaves."""
-        task: Task = self.stage.ended(handle)
+        task: Task = self.stage.ended(handle, WAIT_S)
         return Fate(task.attempt, task.released, self.starts(name), tuple(line.cause for line in task.history))
 
     def kill_server(self, *holds: Hold | None) -> None:
@@ -125,13 +132,15 @@ class Scene:
             self._check_queue(queue)
         broker = self.stage.app.broker
         self.wait_until(
-            lambda: int(broker.command("SCARD", broker.keys.workers())) == len(broker.workers()), 10, "no dead workers"
+            lambda: int(broker.command("SCARD", broker.keys.workers())) == len(broker.workers()),
+            WAIT_S,
+            "no dead workers",
         )
 
     def _check_queue(self, queue: str) -> None:
-        self.wait_until(lambda: self.stage.empty(queue), 10, f"nothing left in {queue}")
+        self.wait_until(lambda: self.stage.empty(queue), WAIT_S, f"nothing left in {queue}")
         check_invariants(self.stage.app.broker, queue)
-        self.wait_until(lambda: not self._strangers(queue), 10, f"no stray consumers in {queue}")
+        self.wait_until(lambda: not self._strangers(queue), WAIT_S, f"no stray consumers in {queue}")
 
     def _strangers(self, queue: str) -> set[str]:
         living = {name for name, pid in self._children().items() if alive(pid)}

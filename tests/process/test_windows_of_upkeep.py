@@ -78,7 +78,7 @@ def test_a_kill_in_the_middle_of_a_hand_over(scene: Scene, whom: str, applied: b
     else:
         scene.kill(pid)
     hold.wait()
-    assert (scene.holder(victim) == "shelf") is applied
+    assert (scene.holder(victim) != scene.consumer(pid)) is applied
     kill(scene, whom, worker, hold)
     scene.go("sibling")
     scene.go("victim")
