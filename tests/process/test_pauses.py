@@ -38,25 +38,31 @@ def test_a_paused_worker_that_wakes_is_refused_and_stops_its_handlers(scene: Sce
 
 
 def test_a_frozen_server_runs_nothing_again(scene: Scene, wait_until: WaitUntil) -> None:
-    """Three times the lease: no lease is renewed, all look expired when it thaws, and nobody is declared dead."""
-    workers = [scene.stage.worker(children=1) for _ in range(2)]
+    """Longer than the lease: all leases are gone when it thaws, and the leader lets the others renew theirs first."""
+    renew_s = 0.9
+    workers = [scene.stage.worker(children=1, overrides={"renew_s": renew_s}) for _ in range(2)]
     tasks = {name: scene.until(name) for name in ("ends", "lasts")}
     for name in tasks:
         scene.stage.started(name)
     ids = {worker.id for worker in scene.stage.app.broker.workers()}
+    wait_until(lambda: any("leads" in worker.log for worker in workers), 10, "a leader")
+    last = next(worker for worker in workers if "leads" not in worker.log)
     scene.server.freeze()
     try:
-        until = now() + 3 * LEASE_S
+        until = now() + 1.5 * LEASE_S
         scene.go("ends")  # while nobody can settle it
         wait_until(lambda: now() > until, 10, "the lease and more")
         assert scene.stage.effects("end", "ends")
+        last.signal(signal.SIGSTOP)  # the slowest to renew
     finally:
         scene.server.thaw()
+    wait_until(scene.stage.app.broker.workers, 10, "the leader's lease")
+    until = now() + renew_s * 1.2  # more than a round of the reaper, less than two renewals
+    wait_until(lambda: now() > until, 10, "a round of the reaper")
+    last.signal(signal.SIGCONT)
     assert scene.fate(tasks["ends"], "ends") == ONCE
-    until = now() + 2 * LEASE_S  # in which a hasty reaper would have done its work
-    wait_until(lambda: now() > until, 10, "two leases")
     scene.go("lasts")
     assert scene.fate(tasks["lasts"], "lasts") == ONCE
-    assert {worker.id for worker in scene.stage.app.broker.workers()} == ids
+    wait_until(lambda: {worker.id for worker in scene.stage.app.broker.workers()} == ids, 10, "the leases of both")
     assert not any("starts in its place" in worker.log for worker in workers)
     scene.check_nothing_left()
