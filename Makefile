@@ -6,11 +6,11 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check model soak bench bench-peers wheel clean
+.PHONY: help build demo test check model soak bench bench-peers bench-check bench-counts wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | while IFS='|' read -r name text; do \
-		printf '  make %-11s %s\n' "$$name" "$$text"; done
+		printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 build: ## set .venv up and build the extension, where anything changed
 	@.ci/prepare
@@ -58,11 +58,22 @@ bench: build ## the benchmarks; one JSON per run in bench/results
 bench-peers: build ## dtq beside other task queues, under 40 minutes; ARGS="--quick --peers dtq,celery" narrows it
 	$(BIN)/python -m bench.peers $(ARGS)
 
+# What to compare with, and how, e.g. make bench-check BASE=main~3 ARGS="--quick"
+BASE ?= HEAD
+
+bench-check: build ## this tree beside another revision in turns: BASE=rev (ARGS= goes to bench/compare.py)
+	@$(BIN)/python bench/compare.py $(BASE) $(ARGS)
+
+bench-counts: build ## record anew the counts that `make check` compares: bench/counts.json
+	$(BIN)/python bench/redis_counts.py --record
+	$(BIN)/python bench/rust_instructions.py --record
+	$(BIN)/python bench/instructions.py --record
+
 wheel: build ## the wheel for this platform, in target/wheels
 	$(BIN)/maturin build --release --locked
 
 clean: ## remove everything that make made
-	rm -rf .venv target bench/peers/environments .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv target .compare bench/peers/environments .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f python/dtq/_core*.so
 	find bench -path 'bench/results/*' -type f ! -name 'peers.*' -delete
 	find python tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

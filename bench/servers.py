@@ -74,8 +74,8 @@ def open_server(kind: str) -> Iterator[Server]:
     Raises FileNotFoundError when redis-server is not installed, and what redis-py raises when a URL does not answer.
     """
     if kind == "redis":
-        with _private_redis() as url:
-            yield from _connected(url, "dtq", private=True)
+        with private_redis() as server:
+            yield server
     elif kind == "embedded":
         from dtq.embedded import open_store
 
@@ -109,13 +109,21 @@ def _connected(url: str, prefix: str, *, private: bool) -> Iterator[Server]:
 
 
 @contextmanager
-def _private_redis() -> Iterator[str]:
+def private_redis(*front: str) -> Iterator[Server]:
+    """A redis-server of its own on a unix socket. front: what its command begins with, such as valgrind."""
+    with _started_redis(front) as url:
+        yield from _connected(url, "dtq", private=True)
+
+
+@contextmanager
+def _started_redis(front: tuple[str, ...]) -> Iterator[str]:
     binary = shutil.which("redis-server")
     if binary is None:
         raise FileNotFoundError("redis-server was not found; install it (apt install redis-server), or use --server")
     directory = Path(tempfile.mkdtemp(prefix="dtq-bench-"))
     path = directory / "s"
     command = [
+        *front,
         binary,
         "--port",
         "0",
