@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 if __package__ in (None, ""):  # run as a script: find `bench`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -78,23 +80,17 @@ def _counts(counter: _Counter, server: Server) -> dict[str, float]:
         task = work.noop.options(retention=retention)
         consumer = Consumer(server, "default")
 
-        def enqueue(tasks: int, task: object = task) -> None:
-            assert sum(1 for _ in task.enqueue_many(map(payload, range(tasks)))) == tasks
-
-        def drain(tasks: int, consumer: Consumer = consumer) -> None:
-            drained = 0
-            while claimed := consumer.claim(BATCH):
-                drained += claimed
-                consumer.end()
-            assert drained == tasks, f"{drained} of {tasks} tasks were drained"
-
-        enqueue(WARM_UP)
-        drain(WARM_UP)
-        counts[f"enqueue bulk, {name}"] = counter.count(lambda: enqueue(TASKS)) / TASKS
-        counts[f"drain {name}"] = counter.count(lambda: drain(TASKS)) / TASKS
+        _enqueue(task, WARM_UP)
+        consumer.drain(WARM_UP, BATCH)
+        counts[f"enqueue bulk, {name}"] = counter.count(partial(_enqueue, task, TASKS)) / TASKS
+        counts[f"drain {name}"] = counter.count(partial(consumer.drain, TASKS, BATCH)) / TASKS
         consumer.close()
     work.app.close()
     return counts
+
+
+def _enqueue(task: Any, tasks: int) -> None:
+    assert sum(1 for _ in task.enqueue_many(map(payload, range(tasks)))) == tasks
 
 
 class _Counter:

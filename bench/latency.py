@@ -107,7 +107,7 @@ def claim_latency(server: Server, turns: int) -> dict[str, Any]:
         server.clear()
         with load.half(server) if state == "half_load" else load.none() as measured_load:
             for size in SIZES:
-                claims, floors = _claims(server, size, turns)
+                claims, floors = time_claims(server, size, turns)
                 for percent in (50, 99):
                     result[f"claim_p{percent}_us"].setdefault(state, {})[str(size)] = percentile(claims, percent)
                     result[f"claim_floor_p{percent}_us"].setdefault(state, {})[str(size)] = percentile(floors, percent)
@@ -116,7 +116,7 @@ def claim_latency(server: Server, turns: int) -> dict[str, Any]:
     return {"turns": turns, **result}
 
 
-def _claims(server: Server, size: int, turns: int) -> tuple[list[float], list[float]]:
+def time_claims(server: Server, size: int, turns: int) -> tuple[list[float], list[float]]:
     consumer = Consumer(server, "claims")
     key = server.bare_key
     server.client.delete(key)

@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +69,13 @@ def measure(server: Server) -> dict[str, float]:
         task = work.noop.options(retention=retention)
         consumer = Consumer(server, "default")
         list(task.enqueue_many([payload(0)]))
-        _drain(consumer, 1)
+        consumer.drain(1, BATCH)
         assert sum(1 for _ in task.enqueue_many(map(payload, range(TASKS)))) == TASKS
-        counts |= _counted(server, name, lambda consumer=consumer: _drain(consumer, TASKS))
+        counts |= _counted(server, name, partial(consumer.drain, TASKS, BATCH))
         consumer.close()
         server.clear()
     work.app.close()
     return counts
-
-
-def _drain(consumer: Consumer, tasks: int) -> None:
-    drained = 0
-    while claimed := consumer.claim(BATCH):
-        drained += claimed
-        consumer.end()
-    assert drained == tasks, f"{drained} of {tasks} tasks were drained"
 
 
 def _counted(server: Server, name: str, work: Callable[[], None]) -> dict[str, float]:
@@ -104,7 +97,7 @@ def _counted(server: Server, name: str, work: Callable[[], None]) -> dict[str, f
 def _sends_counted() -> Iterator[list[None]]:
     """A list that grows by one whenever a connection of this process sends."""
     sends: list[None] = []
-    original = AbstractConnection.send_packed_command
+    original: Callable[..., None] = AbstractConnection.send_packed_command
 
     def counting(self: AbstractConnection, *arguments: Any, **options: Any) -> None:
         sends.append(None)

@@ -62,6 +62,14 @@ class Consumer:
         self.end()
         self.claim(0)
 
+    def drain(self, tasks: int, batch: int) -> None:
+        """Claim and settle in turns until nothing is left, which must be after `tasks`."""
+        drained = 0
+        while claimed := self.claim(batch):
+            drained += claimed
+            self.end()
+        assert drained == tasks, f"{drained} of {tasks} tasks were drained"
+
     def close(self) -> None:
         """Close the connections."""
         self._broker.close()
