@@ -7,9 +7,8 @@
 The revision is checked out as a git worktree in .compare/ and built there, once, with an environment of its own. In
 each round every kind of run is done on both trees, one right after the other, in an order that is drawn anew. What is
 told is the ratio within a pair (this tree / base), which the moods of a machine hardly move: its median, quartiles,
-least and most. `slower` and `faster` stand where the median is off by more than 3 % and nine pairs of ten lie on its side
-of 1.
-The table is printed, all samples are written to bench/results/compare.json.
+least and most. `slower` and `faster` stand where the median is off by more than 3 % and nine pairs of ten lie on its
+side of 1. The table is printed, all samples are written to bench/results/compare.json.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ none. A case is called as often as the benchmark likes, so it leaves what it wor
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -129,9 +130,11 @@ DUE_TASKS: Final = _core.parse_due(DUE)
 ENQUEUE_ONE: Final = b"*4\r\n" + PREFIX + ID_BLOCK + ENVELOPE_BLOCK + b"$1\r\n5\r\n"
 ENQUEUE: Final = b"*6\r\n" + PREFIX + b"$1\r\n1\r\n$1\r\n5\r\n$1\r\n1\r\n" + ID_BLOCK + ENVELOPE_BLOCK
 PROMOTE: Final = b"*5\r\n" + PREFIX + ID_BLOCK + b"$13\r\n1700000000000\r\n$1\r\n5\r\n$0\r\n\r\n"
+NUMBERS: Final = struct.pack("<Q6IB", 2, 3, 4, 1, 0, 0, 1, 0)
+"""Of a turn: first_seq, want, max_bytes, outcomes, adopts, held, heads, recover."""
 SETTLED: Final = _core.pack_command(
-    ["X", "c", 1, 2, 3, 4, 0, 1, 0, 0, 1, "S586400000", 1, ID, LIVE, RECORD_OF_RESULT],
-)  # fmt: skip
+    ["X", "c", "0000000000000001", NUMBERS, "S586400000", 1, ID, LIVE, RECORD_OF_RESULT]
+)
 
 FUNCTIONS: Final[dict[str, Case]] = {
     "new_ids": Case(lambda: _core.new_ids(NOW_MS, RANDOM, 1), ["02usyDNX9I7QbdIeUhiZj7"]),
@@ -187,10 +190,6 @@ METHODS: Final[dict[str, Case]] = {
     "Slots.start": Case(once(empty_slots, start, lambda slots: len(slots.rows(0))), 1),
     "Slots.finish": Case(once(running_slots, lambda slots: slots.finish(0, 0), lambda slots: slots.rows(0)), []),
     "Slots.rows": Case(lambda: running_slots().rows(0)[0].entry, ENTRY),
-    "Slots.set_state": Case(once(empty_slots, lambda slots: slots.set_state(0, 3), lambda slots: slots.state(0)), 3),
-    "Slots.state": Case(lambda: empty_slots().state(0), 0),
-    "Slots.add_done": Case(once(empty_slots, lambda slots: slots.add_done(0, 4), lambda slots: slots.done(0)), 4),
-    "Slots.done": Case(lambda: empty_slots().done(0), 0),
     "Histogram.__new__": Case(lambda: _core.Histogram().count, 0),
     "Histogram.record": Case(once(_core.Histogram, lambda made: made.record(1_000), lambda made: made.total_ns), 1_000),
     "Histogram.merge": Case(once(_core.Histogram, lambda made: made.merge(HISTOGRAM), lambda made: made.count), 2),
