@@ -36,12 +36,16 @@ class Command:
     @property
     def outcomes(self) -> int:
         """How many outcomes a turn settles."""
-        return int(self.argument(11))
+        return self._head()[3]
 
     @property
     def adopts(self) -> int:
         """How many entries a turn adopts."""
-        return int(self.argument(12))
+        return self._head()[4]
+
+    def _head(self) -> tuple[int, ...]:
+        """The packed numbers of a turn (turn.lua)."""
+        return struct.unpack("<Q6IB", self.argument(7))
 
 
 @dataclass(eq=False)
