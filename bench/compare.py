@@ -156,6 +156,9 @@ def _base(revision: str) -> Tree:
     if not root.exists():
         _git("worktree", "prune")  # `make clean` removes worktrees behind git's back
         _git("worktree", "add", "--detach", str(root), commit)
+    prepare = root / ".ci" / "prepare"
+    if not prepare.exists():
+        sys.exit(f"{revision} has no .ci/prepare to build it; give a later one")
     # Its own environment: neither modules nor options of this tree's may reach it.
     environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     built = {
@@ -164,7 +167,7 @@ def _base(revision: str) -> Tree:
         "PYTHON": os.path.realpath(sys.executable),
     }
     print(f"building {revision} in {root.relative_to(ROOT)}", file=sys.stderr)
-    if subprocess.run([root / ".ci" / "prepare"], env=built, check=False).returncode:
+    if subprocess.run([prepare], env=built, check=False).returncode:
         sys.exit(f"{revision} could not be built; the lines above say why")
     name = revision if commit.startswith(revision) else f"{revision} ({commit[:12]})"
     return Tree(name, root, str(root / ".venv" / "bin" / "python"), environment)

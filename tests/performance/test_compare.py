@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
-from bench.compare import Comparison
+from bench.compare import ROOT, Comparison, Tree, compare
 
 
 @pytest.mark.parametrize(
@@ -33,3 +37,19 @@ def test_the_ratio_is_that_of_pairs() -> None:
 def test_a_single_pair_has_no_spread() -> None:
     summary = Comparison(this=[2.0], base=[1.0]).summary("claim_1_p50_us")
     assert (summary["ratio"], summary["quartiles"], summary["verdict"]) == (2.0, [2.0, 2.0], "slower")
+
+
+def test_a_run_of_another_tree_is_refused(tmp_path: Path) -> None:
+    """A comparison of a tree with itself, unnoticed, would find no difference."""
+    tree = Tree("base", tmp_path, sys.executable, dict(os.environ))
+    with pytest.raises(RuntimeError, match=r"base: its Python imports dtq from .*__init__\.py; run `make build`"):
+        tree.run("enqueue_one", quick=True)
+
+
+def test_a_run_that_a_tree_cannot_do_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    this = Tree("this tree", ROOT, sys.executable, dict(os.environ))
+    base = Tree("base", tmp_path, sys.executable, {**os.environ, "PATH": ""})
+    comparisons, skipped = compare(this, base, ["enqueue_one"], rounds=2, quick=True)
+    assert comparisons == {}
+    assert list(skipped) == ["enqueue_one"]
+    assert skipped["enqueue_one"].startswith("base: enqueue_one failed: FileNotFoundError: redis-server was not found")
