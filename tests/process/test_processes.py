@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.harness import _RUN, APP, ROOT, Stage, WorkerProcess, alive
+from tests.process.harness import APP, ROOT, RUN, Stage, WorkerProcess, alive
 from tests.servers import PrivateServer
 
 
@@ -97,7 +97,7 @@ def test_as_process_1_it_reaps_and_stops_warmly(stage: Stage) -> None:
     log_path = stage.directory / "pid1.log"
     with log_path.open("wb") as log:
         outer = subprocess.Popen(
-            ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _RUN,
+            ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", RUN,
              "tests.process.oddities:app", options],
             cwd=ROOT, env=stage.environment, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
@@ -122,7 +122,7 @@ def test_outputs_that_are_closed(stage: Stage, closed: tuple[int, ...]) -> None:
     """Descriptors 0 to 2 missing from the start: nothing of the worker's lands there, and it works."""
     words = " ".join(f"{number}>&-" if number else "<&-" for number in closed)
     process = subprocess.Popen(
-        ["/bin/sh", "-c", f'exec "$0" "$@" {words}', sys.executable, "-c", _RUN, APP, '{"children": 2}'],
+        ["/bin/sh", "-c", f'exec "$0" "$@" {words}', sys.executable, "-c", RUN, APP, '{"children": 2}'],
         cwd=ROOT, env=stage.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
@@ -142,7 +142,7 @@ def test_outputs_that_are_closed(stage: Stage, closed: tuple[int, ...]) -> None:
 def test_a_reader_of_its_output_that_goes_away(stage: Stage) -> None:
     """The log's pipe breaks: lines are lost, tasks are not."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _RUN, "tests.process.oddities:app", '{"children": 2, "log_level": 10}'],
+        [sys.executable, "-c", RUN, "tests.process.oddities:app", '{"children": 2, "log_level": 10}'],
         cwd=ROOT, env=stage.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     try:

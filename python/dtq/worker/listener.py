@@ -15,7 +15,7 @@ _POLL_S = 0.5
 
 
 class Listener(threading.Thread):
-    """Hears notes over a connection of its own. What it misses is found by FlagWatch and Scheduler, a second later.
+    """Hears notes over a connection of its own. What it misses FlagWatch and Scheduler find, a second or two later.
 
     on_due: called, in this thread, with a queue whose first due task is a new one.
     """

@@ -15,12 +15,13 @@ _LEAD_MS = 5000
 _LEAD_S = 2.0
 _DEAF_S = 0.05
 """The leader looks at the schedules this often while it would not hear of a task that falls due before all others."""
-_LOOK_S = 1.0
+_LOOK_S = 2.0
 """The same while it hears: it looks when the first task falls due, or a note may have been lost."""
 _LOOKS_A_SECOND = 10
 """With many queues each is looked at less often than that."""
 _BATCH = 500
-_QUEUES_S = 5.0
+_QUEUES_S = 10.0
+_DEAF_QUEUES_S = 1.0
 _BURST_S = 0.05
 _SWEEP_S = 10.0
 """The reaper looks at every consumer this often at least, and when a lease has run out."""
@@ -113,7 +114,7 @@ class Scheduler:
             return
         if now >= self._queues_at:
             self._look_at = {queue: self._look_at.get(queue, 0.0) for queue in self._broker.queues()}
-            self._queues_at = now + _QUEUES_S
+            self._queues_at = now + (_QUEUES_S if self._hearing() else _DEAF_QUEUES_S)
         while self._hurried:
             queue = self._hurried.popleft()
             self._look_at[queue] = 0.0
@@ -171,7 +172,7 @@ class Reaper:
         expired, first_s = self._broker.expired_workers()
         if expired or now >= self._sweep_at:
             self._isolation.each(self._broker.queues(), self._reap)
-            self._sweep_at = now + max(period, min(_SWEEP_S, self._settings.renew_s))
+            self._sweep_at = now + max(period, min(_SWEEP_S, 2 * self._settings.renew_s))
         for worker_id in expired if self._sure() else ():
             if self._broker.declare_dead(worker_id):
                 self._broker.forget_worker(worker_id)

@@ -11,7 +11,7 @@ from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable
 from dtq.worker.channel import Channel
 
-BLOCK_MS = 5000
+BLOCK_MS = 8000
 """How long one blocking read waits. Between two reads the child takes a turn that looks for strays."""
 PAUSED_MS = 500
 """The same while a queue is paused: the turn between two reads sees that it is resumed."""
