@@ -21,6 +21,10 @@ demo: build ## process a real batch: the standard library, file by file
 test: build ## the whole test suite (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
 
+# Tests wait most of the time: a file each runs beside another one. TRACE= (empty) leaves out what they reach, half the time.
+JOBS ?= 2
+TRACE ?= -m coverage run
+
 check: build ## every gate: formatters, linters, types, stubs, cargo test, test suite and what it reaches
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -32,8 +36,8 @@ check: build ## every gate: formatters, linters, types, stubs, cargo test, test 
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest dtq._core
 	cargo test --locked --quiet
 	@rm -rf target/coverage && mkdir -p target/coverage
-	$(BIN)/python -m coverage run -m pytest $(ARGS)
-	@$(BIN)/python -m tests.uncovered
+	$(BIN)/python $(TRACE) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@if [ -n "$(TRACE)" ]; then $(BIN)/python -m tests.uncovered; fi
 
 model: build ## the storage protocol as a model: every scenario, a minute of processor time each at most (ARGS= names scenarios)
 	@$(BIN)/python -m tests.protocol.check $(ARGS)

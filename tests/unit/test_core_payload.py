@@ -145,7 +145,6 @@ sequence_of_types = "pass a dict, list, str, int, float, bool or None"
         ({"": {"1a": [cycle]}}, None),
         ({"a": deep}, None),
     ],
-    ids=repr,
 )
 def test_a_refusal_names_the_path_and_the_way_out(payload: dict[Any, Any], message: str | None) -> None:
     with pytest.raises(_core.CoreError) as caught:
