@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dtq
@@ -41,22 +41,43 @@ class Drained:
 
 
 def drain(
-    server: Server, app: dtq.App, task: Any, payloads: Iterable[dict[str, Any]], children: int, *, kept: bool
+    server: Server,
+    app: dtq.App,
+    task: Any,
+    payloads: Iterable[dict[str, Any]],
+    children: int,
+    *,
+    kept: bool,
+    queues: Mapping[str, Any] | None = None,
+    url: str | None = None,
+    environment: dict[str, str] | None = None,
+    checked: int = 1,
 ) -> Drained:
     """Enqueue one task of `task` (with its options) for each payload, then let `children` children work them off.
 
     The rate counts from the first claim to the last settle, as Redis' counters show them, without the pool's start.
+
+    queues: those that the payloads are dealt to in turns, each with `task` for it. url: where the pool finds the server
+    (`server.url`). environment: further DTQ_* variables of the pool. checked: of so many tasks one is asked for by its
+    id; the counters are for all.
     """
     server.clear()
     memory, cpu, started = server.used_memory(), server.cpu_us(), time.perf_counter()
-    ids: list[str] = []
-    for outcome in task.enqueue_many(payloads):
-        ids.append(outcome.id)  # AttributeError for a refused one: a benchmark has none
+    ids: dict[str, list[str]] = {}
+    tasks = 0
+    queues = queues or {QUEUE: task}
+    dealt = list(payloads) if len(queues) > 1 else payloads
+    for number, (queue, enqueuer) in enumerate(queues.items()):
+        mine = ids[queue] = []
+        part = dealt[number :: len(queues)] if isinstance(dealt, list) else dealt
+        for outcome in enqueuer.enqueue_many(part):
+            if tasks % checked == 0:
+                mine.append(outcome.id)  # AttributeError for a refused one: a benchmark has none
+            tasks += 1
     enqueue_s = time.perf_counter() - started
     enqueue_cpu, queued = server.cpu_us() - cpu, server.used_memory() - memory
-    tasks = len(ids)
-    with Pool(server, children) as pool:
-        watch = _Watch(server, tasks, pool)
+    with Pool(replace(server, url=url or server.url), children, queues=list(queues), environment=environment) as pool:
+        watch = _Watch(server, tasks, pool, list(queues))
         before = server.cpu_us()
         seconds = watch.until_done()
         drain_cpu = server.cpu_us() - before
@@ -64,6 +85,7 @@ def drain(
         child_cpu = (pool.cpu_s() - watch.child_cpu_s) * 1e6
         pool.check_alive()
         private = pool.private_mb()
+    found = [text for queue in queues for text in problems(server, app, ids[queue], kept, queue=queue, checked=checked)]
     return Drained(
         tasks=tasks,
         enqueue_per_s=tasks / enqueue_s,
@@ -76,21 +98,26 @@ def drain(
         queued_bytes=queued / tasks,
         private_mb=max(private),
         private_mb_early=watch.early_mb,
-        problems=list(problems(server, app, ids, kept)),
+        problems=found,
     )
 
 
 class _Watch:
     """Looks at the queue's counters: often around the first claim and the last settle, rarely in between."""
 
-    def __init__(self, server: Server, tasks: int, pool: Pool) -> None:
+    def __init__(self, server: Server, tasks: int, pool: Pool, queues: Sequence[str]) -> None:
         self.early_mb = 0.0
         self.child_cpu_s = self.machine_cpu_s = 0.0
         """At the first claim."""
         self._server = server
         self._tasks = tasks
         self._pool = pool
-        self._meta = Keys(server.prefix).meta(QUEUE)
+        self._open = [Keys(server.prefix).meta(queue) for queue in queues]
+        """Counters of the queues that are not empty yet. Only the first are looked at: looks must cost little."""
+        self._share = tasks // len(queues)
+        self._ended = 0
+        self._many = len(queues) > 1
+        self._begun = False
 
     def until_done(self) -> float:
         """Seconds from the first claim to the last settle, true to about 2 ms."""
@@ -116,37 +143,54 @@ class _Watch:
                 )
             self._pool.check_alive()
             left_s = (self._tasks - ended) * (now - first) / ended if ended else 0.0
-            time.sleep(0.002 if left_s < 0.1 else min(0.05, left_s / 2))
+            time.sleep(0.002 if left_s < 0.1 or self._many else min(0.05, left_s / 2))
 
     def _look(self) -> tuple[int, int]:
-        ended, running = self._server.client.hmget(self._meta, "succeeded", "running")
+        """How many tasks have ended and how many run, at least: until the first claim in all queues, then in one."""
+        if self._many and not self._begun:
+            counts = [self._count(meta) for meta in self._open]
+            self._begun = any(map(any, counts))
+            return sum(ended for ended, _ in counts), sum(running for _, running in counts)
+        while True:
+            ended, running = self._count(self._open[0])
+            if len(self._open) == 1 or ended < self._share:
+                return self._ended + ended, running
+            self._ended += ended
+            del self._open[0]
+
+    def _count(self, meta: str) -> tuple[int, int]:
+        ended, running = self._server.client.hmget(meta, "succeeded", "running")
         return int(ended or 0), int(running or 0)
 
 
-def problems(server: Server, app: dtq.App, ids: list[str], kept: bool) -> Iterator[str]:
+def problems(
+    server: Server, app: dtq.App, ids: list[str], kept: bool, *, queue: str = QUEUE, checked: int = 1
+) -> Iterator[str]:
     """Why not every task ended exactly once, in words; nothing when all is well.
 
-    Each accepted id is asked for. The counters tell of what the ids cannot: a task that was settled twice, retried,
-    lost, or left in a stream or pending list.
+    Each id is asked for. The counters tell of what the ids cannot: a task that was settled twice, retried, lost, or
+    left in a stream or pending list. checked: `ids` holds one of so many.
     """
     keys = Keys(server.prefix)
-    states = app.broker.states(QUEUE, ids)
+    states = app.broker.states(queue, ids)
     expected = _SUCCEEDED if kept else _UNKNOWN
     if wrong := len(ids) - states.count(expected):
         yield f"{wrong} of {len(ids)} tasks are not in status {chr(expected)}"
     if len(set(ids)) != len(ids):
         yield "ids were given twice"
-    meta = {name.decode(): value.decode() for name, value in server.client.hgetall(keys.meta(QUEUE)).items()}
-    for name in ("submitted", "succeeded"):
-        if int(meta.get(name, 0)) != len(ids):
-            yield f"counter {name} is {meta.get(name)}, expected {len(ids)}"
+    meta = {name.decode(): value.decode() for name, value in server.client.hgetall(keys.meta(queue)).items()}
+    submitted = int(meta.get("submitted", 0))
+    if submitted != len(ids) if checked == 1 else -(-submitted // checked) != len(ids):
+        yield f"counter submitted is {submitted}, expected {len(ids) * checked}"
+    if int(meta.get("succeeded", 0)) != submitted:
+        yield f"counter succeeded is {meta.get('succeeded')}, expected {submitted}"
     for name in OTHER_COUNTERS:
         if int(meta.get(name, 0)):
             yield f"counter {name} is {meta[name]}, expected 0"
-    if left := server.client.hlen(keys.live(QUEUE)):
+    if left := server.client.hlen(keys.live(queue)):
         yield f"{left} live values are left"
     for band in BANDS:
-        stream = keys.stream(QUEUE, band)
+        stream = keys.stream(queue, band)
         if left := server.client.xlen(stream):
             yield f"{left} entries are left in {stream}"
         if left := server.client.xpending(stream, GROUP)["pending"]:

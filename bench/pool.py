@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,17 +20,28 @@ ROOT = Path(__file__).resolve().parent.parent
 STOP_TIMEOUT_S = 60.0
 _PROGRAM = (
     "import logging, sys; from dtq.worker import run_worker; "
-    "sys.exit(run_worker('bench.workload:app', children=int(sys.argv[1]), log_level=getattr(logging, sys.argv[2])))"
+    "sys.exit(run_worker('bench.workload:app', queues=sys.argv[3:] or None, children=int(sys.argv[1]), "
+    "log_level=getattr(logging, sys.argv[2])))"
 )
 
 
 class Pool:
-    """A worker with some children on a server, from `with` to its end. environment: further DTQ_* variables."""
+    """A worker with some children on a server, from `with` to its end.
+
+    queues: those it works on; none given: the app's. environment: further DTQ_* variables.
+    """
 
     def __init__(
-        self, server: Server, children: int, *, board: Path | None = None, environment: dict[str, str] | None = None
+        self,
+        server: Server,
+        children: int,
+        *,
+        board: Path | None = None,
+        queues: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.children = children
+        self._queues = tuple(queues)
         self._environment = {
             **os.environ,
             "DTQ_REDIS_URL": server.url,
@@ -51,7 +63,14 @@ class Pool:
         """Start the worker; returns at once."""
         self._template = None
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(self.children), os.environ.get("DTQ_BENCH_LOG", "ERROR")],
+            [
+                sys.executable,
+                "-c",
+                _PROGRAM,
+                str(self.children),
+                os.environ.get("DTQ_BENCH_LOG", "ERROR"),
+                *self._queues,
+            ],
             cwd=ROOT,
             env=self._environment,
             stdin=subprocess.DEVNULL,
