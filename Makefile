@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check model soak bench bench-peers bench-check bench-counts wheel clean
+.PHONY: help build demo test check model soak bench bench-peers bench-growth bench-check bench-counts wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | while IFS='|' read -r name text; do \
@@ -58,9 +58,14 @@ bench: build ## the benchmarks; one JSON per run in bench/results
 		$(BIN)/python bench/$${run%% *}.py $${run#$${run%% *}} --json >bench/results/$$name.json || exit 1; \
 		cat bench/results/$$name.json; \
 	done
+	$(BIN)/python docs/generate.py
 
 bench-peers: build ## dtq beside other task queues, under 40 minutes; ARGS="--quick --peers dtq,celery" narrows it
 	$(BIN)/python -m bench.peers $(ARGS)
+	$(BIN)/python docs/generate.py
+
+bench-growth: build ## curves of growth, some minutes; ARGS="--full" for a backlog of ten million, "--quick" for a try
+	$(BIN)/python bench/growth.py $(ARGS)
 
 # What to compare with, and how, e.g. make bench-check BASE=main~3 ARGS="--quick"
 BASE ?= HEAD
@@ -79,5 +84,6 @@ wheel: build ## the wheel for this platform, in target/wheels
 clean: ## remove everything that make made
 	rm -rf .venv target .compare bench/peers/environments .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f python/dtq/_core*.so
-	find bench -path 'bench/results/*' -type f ! -name 'peers.*' -delete
+	find bench -path 'bench/results/*' -type f ! -name 'peers.*' ! -name 'growth.*' ! -name 'throughput*.json' \
+		! -name latency.json ! -name recovery.json -delete
 	find python tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,6 +24,7 @@ if __package__ in (None, ""):  # run as a script: find `bench` and, in children,
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import dtq
+from bench import machine
 from bench.board import Board
 from bench.pool import Pool
 from bench.report import show
@@ -42,7 +43,12 @@ def main() -> int:
     """Run what the arguments say; 1 when a task was lost or ran oftener than it should."""
     options = _arguments()
     with open_server(options.server) as server:
-        figures: dict[str, Any] = {"server": server.name, "server_version": server.version, "repeats": options.repeats}
+        figures: dict[str, Any] = {
+            "server": server.name,
+            "server_version": server.version,
+            "machine": machine.describe(server.version),
+            "repeats": options.repeats,
+        }
         problems: list[str] = []
         for measure in (dead_child, hand_back, dead_worker):
             samples: dict[str, list[float]] = {}

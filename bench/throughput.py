@@ -22,7 +22,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script: find `bench` and, in children, `bench.workload`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench import bare
+from bench import bare, machine
 from bench.drain import Drained, drain
 from bench.report import show
 from bench.servers import Server, open_server
@@ -36,7 +36,12 @@ def main() -> int:
     """Run what the arguments say; 1 when a task did not end exactly once."""
     options = _arguments()
     with open_server(options.server) as server:
-        figures: dict[str, Any] = {"server": server.name, "server_version": server.version, "cpus": os.cpu_count()}
+        figures: dict[str, Any] = {
+            "server": server.name,
+            "server_version": server.version,
+            "machine": machine.describe(server.version),
+            "cpus": os.cpu_count(),
+        }
         if options.backlog:
             figures |= backlog(server, options)
         elif options.handler == "spin":

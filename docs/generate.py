@@ -1,5 +1,7 @@
 """Writes what the documents say about the code from the code: docs/settings.md, docs/errors.md, the key table.
 
+And from the recorded runs in bench/results what docs/performance.md says of them.
+
     .venv/bin/python docs/generate.py
 
 tests/test_documents.py fails while a file differs from what this writes.
@@ -9,8 +11,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+if __package__ in (None, "") and __name__ == "__main__":  # run as a script: find `bench`
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from bench import page
 
 import dtq
 from dtq import errors
@@ -20,6 +28,8 @@ from dtq.settings import SettingRow, settings_table
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS_BEGIN, KEYS_END = "<!-- keys: written by docs/generate.py -->", "<!-- end of keys -->"
+MEASURED = "<!-- measured: written by docs/generate.py from bench/results -->", "<!-- end of measured -->"
+GROWTH = "<!-- growth: written by docs/generate.py from bench/results -->", "<!-- end of growth -->"
 NO_KEYS = {"of_queue"}
 """Methods of Keys that build no single key."""
 
@@ -172,20 +182,35 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
+def _renewed(text: str, begin: str, end: str, between: str) -> str:
+    """Return a text with what stands between two marks replaced. Raises ValueError where a mark is missing."""
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise ValueError(f"no text between {begin} and {end}")
+    return f"{before}{begin}\n\n{between.strip()}\n\n{end}{after}"
+
+
 def with_key_table(text: str) -> str:
     """Return the text of ARCHITECTURE.md with the table between its marks renewed."""
-    before, _, rest = text.partition(KEYS_BEGIN)
-    _, _, after = rest.partition(KEYS_END)
-    return f"{before}{KEYS_BEGIN}\n\n{key_table()}\n\n{KEYS_END}{after}"
+    return _renewed(text, KEYS_BEGIN, KEYS_END, key_table())
+
+
+def with_recorded_runs(text: str) -> str:
+    """Return the text of docs/performance.md with the figures of the recorded runs."""
+    runs = page.recorded()
+    return _renewed(_renewed(text, *MEASURED, page.measured(runs)), *GROWTH, page.growth(runs))
 
 
 def pages() -> dict[Path, str]:
     """Return every written file with the text it should have."""
     architecture = ROOT / "ARCHITECTURE.md"
+    performance = ROOT / "docs" / "performance.md"
     return {
         ROOT / "docs" / "settings.md": settings_page(),
         ROOT / "docs" / "errors.md": errors_page(),
         architecture: with_key_table(architecture.read_text()),
+        performance: with_recorded_runs(performance.read_text()),
     }
 
 

@@ -89,7 +89,7 @@ def markdown(report: dict[str, Any]) -> str:
     """All tables of a report."""
     machine = report["machine"]
     runs = {name: [run["figures"] for run in report["runs"] if run["entrant"] == name] for name in report["entrants"]}
-    figures = {name: _medians(each) for name, each in runs.items()}
+    figures = {name: medians(each) for name, each in runs.items()}
     order = sorted(figures, key=lambda name: -figures[name].get("drain_per_s", 0.0))
     drained = [name for name in order if "drain_per_s" in figures[name] or "enqueue_per_s" in figures[name]]
     killed = [name for name in order if "kill_lost" in figures[name]]
@@ -137,7 +137,7 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
+def medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
     names = {name for figures in rounds for name, value in figures.items() if isinstance(value, (int, float))}
     found = {
         name: statistics.median(figures[name] for figures in rounds if isinstance(figures.get(name), (int, float)))
