@@ -6,7 +6,8 @@
 A closed network in which each child goes round: compute (a station with as many servers as there are cores), the way
 to Redis and back (no queue), Redis (one server, for it runs scripts one after the other). Exact mean value analysis
 gives the rate. A turn costs Redis and the child a fixed part and a part for each task; both are fitted to the curve of
-batches. What the model leaves out: how the scheduler takes turns, caches, and the pool's start.
+batches. How many tasks share a turn depends on the handler, as in `dtq.worker.child`: see turn_size. What the model
+leaves out: how the scheduler takes turns, caches, and the pool's start.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ BATCH = 100
 """Default of the setting claim_max."""
 UTILISATION = 0.7
 """How busy a plan lets Redis and processors be: waiting grows as 1 / (1 - utilisation)."""
+_CLAIM_BUDGET_US, _OLD_US, _SLOW_US = 20_000.0, 5_000.0, 1_000.0
+"""A child claims so much work ahead; no outcome waits longer for its settle; before slower handlers it is settled."""
 _STEPS = 60
 
 
@@ -50,6 +53,13 @@ class Costs:
     def child_us(self, batch: float = BATCH) -> float:
         """A child's time for one task whose handler does nothing."""
         return self.child_task_us + self.child_turn_us / batch
+
+
+def turn_size(handler_us: float) -> float:
+    """Tasks for each turn, of children at their defaults that have enough to do."""
+    if handler_us >= _SLOW_US:
+        return 1.0
+    return 1 / (1 / min(BATCH, _CLAIM_BUDGET_US / max(handler_us, 1.0)) + handler_us / _OLD_US)
 
 
 def costs(report: dict[str, Any]) -> Costs:
@@ -81,14 +91,16 @@ def rate(
     cores: float,
     round_trip_ms: float,
     *,
-    batch: float = BATCH,
+    batch: float | None = None,
     handler_us: float = 0.0,
     redis_apart: bool = False,
 ) -> float:
     """Tasks a second that a backlog is drained at.
 
-    cores: for the children, and for Redis too unless `redis_apart`. handler_us: CPU time of a handler.
+    cores: for the children, and for Redis too unless `redis_apart`. batch: tasks for each turn; default: turn_size.
+    handler_us: CPU time of a handler.
     """
+    batch = batch or turn_size(handler_us)
     compute = batch * (of.child_us(batch) + handler_us) / 1e6
     redis = batch * of.redis_us(batch) / 1e6
     away = round_trip_ms / 1000
@@ -135,19 +147,18 @@ class Plan:
 def plan(of: Costs, tasks_per_s: float, *, handler_us: float = 0.0, round_trip_ms: float = 0.5) -> Plan:
     """For so many tasks a second, enqueued in bulk and drained at the same time, with room to spare (UTILISATION).
 
-    Children: as many as keep the cores busy although some wait for Redis.
+    Children: as few as drain that much by the model, though some wait for Redis while others compute.
     """
-    redis_us = of.redis_enqueue_us + of.redis_us()
-    cpu_us = of.child_us() + handler_us
-    busy_ms = BATCH * cpu_us / 1000
-    waiting_ms = round_trip_ms + BATCH * of.redis_us() / 1000 / (1 - UTILISATION)
+    size = turn_size(handler_us)
+    redis_us = of.redis_enqueue_us + of.redis_us(size)
+    cpu_us = of.child_us(size) + handler_us
+    servers = math.ceil(tasks_per_s * redis_us / 1e6 / UTILISATION)
     cores = math.ceil(tasks_per_s * cpu_us / 1e6 / UTILISATION)
-    return Plan(
-        tasks_per_s,
-        math.ceil(tasks_per_s * redis_us / 1e6 / UTILISATION),
-        cores,
-        math.ceil(cores * (busy_ms + waiting_ms) / busy_ms),
-    )
+    share = max(1.0, cores / servers)
+    children = math.ceil(share)
+    while rate(of, children, share, round_trip_ms, handler_us=handler_us, redis_apart=True) < tasks_per_s / servers:
+        children += 1
+    return Plan(tasks_per_s, servers, cores, children * servers)
 
 
 def main() -> int:
@@ -156,7 +167,7 @@ def main() -> int:
     parser.add_argument("--children", type=int, default=8, help="children, of all workers (8)")
     parser.add_argument("--cores", type=float, default=8, help="cores of the children (8)")
     parser.add_argument("--round-trip-ms", type=float, default=0.5, help="from a child to Redis and back (0.5)")
-    parser.add_argument("--batch", type=int, default=BATCH, help="claim_max (100)")
+    parser.add_argument("--batch", type=float, help="tasks for each turn (by the handler, 100 at most)")
     parser.add_argument("--handler-us", type=float, default=0.0, help="CPU time of a handler (0)")
     parser.add_argument("--shared", action="store_true", help="Redis runs on the same cores")
     parser.add_argument("--target", type=float, help="tasks a second: how many servers and cores?")
@@ -170,10 +181,11 @@ def main() -> int:
     if options.target:
         figures |= asdict(plan(of, options.target, handler_us=options.handler_us, round_trip_ms=options.round_trip_ms))
     else:
-        asked = {"batch": options.batch, "handler_us": options.handler_us, "redis_apart": not options.shared}
+        batch = options.batch or turn_size(options.handler_us)
+        asked = {"batch": batch, "handler_us": options.handler_us, "redis_apart": not options.shared}
         figures["tasks_per_s"] = rate(of, options.children, options.cores, options.round_trip_ms, **asked)
-        figures["limit_of_redis_per_s"] = 1e6 / of.redis_us(options.batch)
-        figures["limit_of_cores_per_s"] = options.cores * 1e6 / (of.child_us(options.batch) + options.handler_us)
+        figures["limit_of_redis_per_s"] = 1e6 / of.redis_us(batch)
+        figures["limit_of_cores_per_s"] = options.cores * 1e6 / (of.child_us(batch) + options.handler_us)
     show(figures, as_json=options.json)
     return 0
 

@@ -14,10 +14,9 @@ Point = dict[str, Any]
 Report = dict[str, Any]
 
 _INTRODUCTION = """\
-`python bench/growth.py` ({minutes:.0f} minutes, {repeats} rounds, medians): no-ops of 150 bytes with results kept,
-one worker at
-its defaults, Redis on a unix socket of the same {cpus} CPUs, unless a curve says otherwise. {machine}.
-Bands in the chart are least and most.
+`python bench/growth.py` ({minutes:.0f} minutes, {repeats} rounds, medians): no-ops of 150 bytes with results kept, one
+worker at its defaults, Redis on a unix socket of the same {cpus} CPUs, unless a curve says otherwise. {machine}. Bands
+in the chart are least and most.
 """
 
 _MODEL = """\
@@ -31,10 +30,9 @@ The batch curve gives the costs of a turn, which settles one batch and claims th
 | child | {child_turn:.0f} | {child_task:.1f} | {child:.1f} |
 
 An enqueue in bulk costs Redis {enqueue:.1f} µs a task. `bench/capacity.py` puts these costs into a closed network:
-each child
-computes on the cores that Redis leaves it, is away for a round trip, and waits for Redis, which runs one script after
-the other. What it foretells beside what was measured, on the cores that other programs (the benchmark, the delaying
-proxy) left:
+each child computes on the cores that Redis leaves it, is away for a round trip, and waits for Redis, which runs one
+script after the other. What it foretells beside what was measured, on the cores that other programs (the benchmark,
+the delaying proxy) left:
 
 {compared}
 
@@ -45,25 +43,22 @@ _BEYOND = """\
 ### Past one Redis
 
 One server claims and settles at most {limit:,.0f} tasks a second, whatever the number of children and hosts; fed in
-bulk
-at the same time, {life:,.0f}. With Redis on a core of its own, children on others, and 0.5 ms between them, the
-model says:
+bulk at the same time, {life:,.0f}. With Redis on a core of its own and children on others, the model says:
 
 {grown}
 
 Beyond that, more servers: a queue lives on one server as a whole (its keys share a hash tag, its scripts touch one
 slot), so load is divided by queues. dtq does not do that by itself yet (Redis Cluster is under "Not yet" in the
-README):
-run one set of workers for each server, each with its own `DTQ_REDIS_URL`, and let producers choose the server by the
-queue's name. What a steady load needs, enqueued and drained at once, everything {utilisation:.0%} busy, no-ops
-beside handlers of
-1 ms of CPU:
+README): run one set of workers for each server, each with its own `DTQ_REDIS_URL`, and let producers choose the server
+by the queue's name. What a steady load needs, enqueued in bulk and drained at once, everything {utilisation:.0%} busy,
+children 0.5 ms from Redis, for no-ops and for handlers of 10 ms of CPU:
 
 {planned}
 
-With handlers that do anything at all, processors are what runs out: one Redis feeds {cores_1ms:,.0f} cores of
-handlers of 1 ms,
-{cores_10ms:,.0f} of 10 ms. `python bench/capacity.py --target N --handler-us U` answers for other loads.
+A child settles together what handlers end within 5 ms; one that takes longer than 1 ms is settled before the next one
+starts, with a turn of its own, so that nobody waits for an outcome that is there. Such a task costs Redis {slow:.0f}
+µs: one Redis feeds {cores_1ms:,.0f} cores of handlers of 1 ms, {cores_10ms:,.0f} of 10 ms, {cores_100ms:,.0f} of 100
+ms; there processors are what runs out. `python bench/capacity.py --target N --handler-us U` answers for other loads.
 """
 
 
@@ -110,21 +105,19 @@ def _children(curve: list[Point], of: Costs | None, cpus: int) -> str:
     together = best["redis_drain_us"] + best["child_us"]
     ideal = cpus * 1e6 / together
     redis_only = 1e6 / best["redis_drain_us"]
-    limit = "the cores" if ideal < redis_only else "Redis"
+    limit = "the cores bend" if ideal < redis_only else "Redis bends"
     return f"""\
 ### Children
 
 {_rates(curve, "children")}
 
 The best is {best["x"]:g} with {best["per_s"]:,.0f}/s; one child alone does {one["per_s"]:,.0f}/s, {most["x"]:g} do
-{most["per_s"]:,.0f}/s. At the best a task
-costs Redis {best["redis_drain_us"]:.1f} µs and a child {best["child_us"]:.1f} µs of CPU. Redis by itself could go to
-{redis_only:,.0f}/s, {cpus} cores that do nothing
-else to {ideal:,.0f}/s: {limit} bend the curve first here. {_busy(best)} One child and Redis work by turns, one
-waiting
-for the other; a second child fills the gaps. Children beyond the cores add none: they take turns on them, and every
-change of turn costs Redis its place on a core and the caches their content. No-ops show this at its harshest: with
-handlers that wait for something, more children than cores are right.
+{most["per_s"]:,.0f}/s. At the best a task costs Redis {best["redis_drain_us"]:.1f} µs and a child
+{best["child_us"]:.1f} µs of CPU. Redis by itself could go to {redis_only:,.0f}/s, {cpus} cores that do nothing else to
+{ideal:,.0f}/s: {limit} the curve first here. {_busy(best)} One child and Redis work by turns, one waiting for the
+other; a second child fills the gaps. Children beyond what fills them take turns on the cores, and every change of turn
+costs Redis its place on a core and the caches their content. No-ops show this at its harshest: with handlers that wait
+for something, more children than cores are right.
 """
 
 
@@ -149,14 +142,12 @@ The setting `claim_max`; a child starts with one task and claims at most four ti
 {_rates(curve, "claim_max")}
 
 A turn costs Redis {of.redis_turn_us:.0f} µs whatever it carries (a call, the script's entry, the counters) and
-{of.redis_task_us:.1f} µs for each task,
-a child {of.child_turn_us:.0f} µs (a send, a wait, a wake-up) and {of.child_task_us:.1f} µs. So turns of one task
-drain {default["per_s"] / one["per_s"]:.1f} times slower than turns
-of {BATCH}; at {half:.0f} tasks the fixed part is as large as the rest, at {BATCH} it is {share:.0%} of Redis' work.
-{most["x"]:g} tasks make it
-{most["per_s"] / default["per_s"]:.2f} × the rate of {BATCH}. The default stays at {BATCH}: what a child has claimed
-and not begun must be handed back when it
-gets busy or dies, and with handlers that take longer the time budget (`claim_budget_s`) decides and not this.
+{of.redis_task_us:.1f} µs for each task, a child {of.child_turn_us:.0f} µs (a send, a wait, a wake-up) and
+{of.child_task_us:.1f} µs. So turns of one task drain {default["per_s"] / one["per_s"]:.1f} times slower than turns of
+{BATCH}; at {half:.0f} tasks the fixed part is as large as the rest, at {BATCH} it is {share:.0%} of Redis' work.
+{most["x"]:,.0f} tasks make it {most["per_s"] / default["per_s"]:.2f} × the rate of {BATCH}. The default stays at
+{BATCH}: what a child has claimed and not begun must be handed back when it gets busy or dies, and with handlers that
+take longer the time budget (`claim_budget_s`) decides and not this.
 """
 
 
@@ -172,19 +163,21 @@ def _payload(curve: list[Point], of: Costs | None, cpus: int) -> str:
 
 {_rates(curve, "KiB", ("bytes a queued task", lambda p: f"{p['queued_bytes']:,.0f}"))}
 
-Each KiB costs Redis {enqueue:.1f} µs when it is enqueued and {redis:.1f} µs when it is claimed (bytes are copied
-into a script, out of
-the stream and into the reply), a child {child:.1f} µs (JSON is decoded). At {large["x"]:g} KiB that is {rate:,.0f}
-MB/s of payload. A turn carries
-at most 1 MiB after its first task, so from {1024 / BATCH:.0f} KiB on it brings fewer than {BATCH} tasks, at
-{large["x"]:g} KiB {1024 / large["x"] + 1:.0f}; what it read beyond that
-is put on the shelf, which Redis pays for. Queued, a task takes its payload and
+Each KiB costs Redis {enqueue:.1f} µs when it is enqueued and {redis:.1f} µs when it is claimed (bytes are copied into
+a script, out of the stream and into the reply), a child {child:.1f} µs (JSON is decoded). At {large["x"]:g} KiB that
+is {rate:,.0f} MB/s of payload. A turn carries at most 1 MiB after its first task, so from {1024 / BATCH:.0f} KiB on it
+brings fewer than {BATCH} tasks, at {large["x"]:g} KiB {1024 / large["x"] + 1:.0f}; what it read beyond that is put on
+the shelf, which Redis pays for. Queued, a task takes its payload and
 {small["queued_bytes"] - small["payload_bytes"]:,.0f} bytes.
 """
 
 
 def _backlog(curve: list[Point], of: Costs | None, cpus: int) -> str:
     middle, large, small = next((p for p in curve if p["x"] == 1e5), curve[-1]), curve[-1], curve[0]
+    ratio = large["per_s"] / middle["per_s"]
+    steady = "The rate does not depend on what waits" if 0.9 < ratio < 1.1 else "The rate changes with what waits"
+    gigabytes = large["queued_bytes"] * large["tasks"] / 1e9
+    small_ms = small["tasks"] / small["per_s"] * 1000
     return f"""\
 ### Backlog
 
@@ -200,14 +193,10 @@ Retention 0, so that memory is what waits.
         )
     }
 
-The rate does not depend on what waits: {large["x"]:,.0f} tasks drain at {
-        large["per_s"] / middle["per_s"]:.2f} × the rate of {middle["x"]:,.0f}; no step looks at more than
-it takes. Memory grows in line, {large["queued_bytes"]:,.0f} bytes a task ({
-        large["queued_bytes"] * large["tasks"] / 1e9:.2f} GB in all); a child's does not grow. The left
-end bends because {small["x"]:,.0f} tasks are over in {
-        small["tasks"]
-        / small["per_s"]
-        * 1000:.0f} ms, in which children start, claim one task, then four, then sixteen.
+{steady}: {large["x"]:,.0f} tasks drain at {ratio:.2f} × the rate of {middle["x"]:,.0f}; no step looks at more than it
+takes. Memory grows in line, {large["queued_bytes"]:,.0f} bytes a task ({gigabytes:.2f} GB in all); a child's does not
+grow. The left end bends because {small["x"]:,.0f} tasks are over in {small_ms:.0f} ms, in which children start, claim
+one task, then four, then sixteen.
 """
 
 
@@ -222,10 +211,9 @@ Tasks dealt evenly to all queues of one worker.
 {_rates(curve, "queues", ("tasks", lambda p: f"{p['tasks']:,}"))}
 
 Ten queues cost {one["per_s"] / ten["per_s"]:.2f} × the time of one, {most["x"]:,.0f} queues
-{one["per_s"] / most["per_s"]:,.1f} ×. A turn is for one queue: the more queues a child
-asks in vain before one has work, the more round trips and script calls stand beside the same task (Redis
-{most["redis_drain_us"]:,.0f} µs a task at {most["x"]:,.0f} queues, {one["redis_drain_us"]:.1f} at one), and with
-little in each queue its turns carry less.
+{one["per_s"] / most["per_s"]:,.1f} ×. A turn is for one queue: the more queues a child asks in vain before one has
+work, the more round trips and script calls stand beside the same task (Redis {most["redis_drain_us"]:,.0f} µs a task
+at {most["x"]:,.0f} queues, {one["redis_drain_us"]:.1f} at one), and with little in each queue its turns carry less.
 """
 
 
@@ -252,15 +240,14 @@ def _round_trip(curve: list[Point], of: Costs | None, cpus: int) -> str:
         bound = (
             f"A child sends one turn for each batch of {BATCH}, and nothing else: its round lasts {own_ms:.2f} ms of "
             f"its own work, {redis_ms:.2f} ms of Redis' and the way. With 1 ms a child alone thus reaches {near:,.0f} "
-            f"tasks/s at most and with 5 ms {far:,.0f}; {counts[-1]} together hide the way until the cores are used up. "
+            f"tasks/s at most, with 5 ms {far:,.0f}; {counts[-1]} together hide the way until the cores are used up. "
             "Where that does not do, a larger `claim_max` makes the way count less."
         )
     return f"""\
 ### Round trip
 
 Through a proxy that delays each direction by half and lets everything else pass (`bench/delay.py`); it runs on the
-same
-cores.
+same cores.
 
 {_table(["round trip, ms", "measured by PING", *(f"{count} children, tasks/s" for count in counts)], rows)}
 
@@ -320,25 +307,27 @@ def _beyond(of: Costs) -> str:
         for children in (1, 2, 4, 8, 16, 32)
     ]
     planned: list[list[str]] = []
-    for target in (50_000, 100_000, 250_000, 500_000, 1_000_000):
-        bare, busy = capacity.plan(of, target), capacity.plan(of, target, handler_us=1000)
-        planned.append(
-            [f"{target:,}", f"{bare.redis_servers}", f"{bare.child_cores}", f"{bare.children}", f"{busy.child_cores:,}"]
-        )
-    share = capacity.UTILISATION
+    for target in (10_000, 50_000, 100_000, 250_000, 500_000, 1_000_000):
+        bare, busy = capacity.plan(of, target), capacity.plan(of, target, handler_us=10_000)
+        numbers = (target, bare.redis_servers, bare.child_cores, bare.children, busy.redis_servers, busy.child_cores)
+        planned.append([f"{number:,}" for number in numbers])
+    slow_us = of.redis_us(1) + of.redis_enqueue_us
+    fed = {ms: capacity.UTILISATION * (of.child_us(1) + ms * 1000) / slow_us for ms in (1, 10, 100)}
     return _BEYOND.format(
         limit=1e6 / of.redis_us(),
         life=1e6 / life_us,
-        utilisation=share,
+        utilisation=capacity.UTILISATION,
         grown=_table(
             ["children, each on a core", *(f"{ms} ms round trip" for ms in ("0.1", "0.5", "1", "5"))],
             grown,
         ),
         planned=_table(
-            ["tasks/s", "Redis servers", "cores for no-ops", "children for them", "cores for handlers of 1 ms"], planned
+            ["tasks/s", "Redis for no-ops", "cores", "children", "Redis for 10 ms", "cores for 10 ms"], planned
         ),
-        cores_1ms=share * (of.child_us() + 1_000) / life_us,
-        cores_10ms=share * (of.child_us() + 10_000) / life_us,
+        slow=slow_us,
+        cores_1ms=fed[1],
+        cores_10ms=fed[10],
+        cores_100ms=fed[100],
     )
 
 
@@ -350,7 +339,7 @@ def _rates(curve: Iterable[Point], title: str, *extra: Extra) -> str:
     head = [title, "tasks/s", "least – most", "Redis µs a task", "child µs", *(name for name, _ in extra)]
     rows = [
         [
-            f"{point['x']:,g}",
+            f"{point['x']:,.0f}" if point["x"] >= 1 else f"{point['x']:g}",
             f"{point['per_s']:,.0f}",
             " – ".join(f"{rate:,.0f}" for rate in point["range_per_s"]),
             f"{point['redis_drain_us']:,.1f}",

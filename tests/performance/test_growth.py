@@ -81,11 +81,25 @@ def test_one_child_goes_through_its_parts_one_after_the_other() -> None:
     assert rate(COSTS, 1, 8, 1.0, redis_apart=True) == pytest.approx(100 / turn_us * 1e6, rel=1e-3)
 
 
+@pytest.mark.parametrize("children", [1, 2, 5])
+def test_two_equal_stations_share_their_customers(children: int) -> None:
+    """The textbook's case: n customers at two stations of service time D are served at n / (n + 1) / D."""
+    even = Costs(redis_turn_us=0, redis_task_us=10, child_turn_us=0, child_task_us=10, redis_enqueue_us=0)
+    expected = children / (children + 1) * 100_000
+    assert rate(even, children, 1, 0.0, redis_apart=True) == pytest.approx(expected, rel=1e-3)
+
+
+def test_redis_takes_its_part_of_the_cores_it_shares() -> None:
+    together = rate(COSTS, 4, 1.5, 0.5)
+    left = 1.5 - together * COSTS.redis_us() / 1e6
+    assert together == pytest.approx(rate(COSTS, 4, left, 0.5, redis_apart=True), rel=1e-3)
+
+
 def test_many_children_come_up_to_what_is_scarce() -> None:
     redis_limit = 1e6 / COSTS.redis_us()
     assert rate(COSTS, 500, 500, 1.0, redis_apart=True) == pytest.approx(redis_limit, rel=0.01)
     shared = 2e6 / (COSTS.redis_us() + COSTS.child_us(100) + 100)
-    assert rate(COSTS, 64, 2, 0.0, handler_us=100) == pytest.approx(shared, rel=0.02)
+    assert rate(COSTS, 64, 2, 0.0, batch=100, handler_us=100) == pytest.approx(shared, rel=0.02)
 
 
 def test_a_longer_way_and_smaller_batches_are_never_faster() -> None:
@@ -99,6 +113,12 @@ def test_costs_are_found_again_in_a_curve_made_of_them() -> None:
     found = capacity.costs(growth_run())
     assert found.redis_turn_us == pytest.approx(COSTS.redis_turn_us)
     assert found.child_task_us == pytest.approx(COSTS.child_task_us)
+
+
+def test_a_slow_handler_has_a_turn_of_its_own() -> None:
+    """As measured: 0.08 turns a task with handlers of 0.2 ms, one with 1.2 and 5 ms."""
+    sizes = [capacity.turn_size(handler_us) for handler_us in (0, 200, 1_200, 5_000)]
+    assert sizes == pytest.approx([100, 20, 1, 1])
 
 
 def test_a_plan_grows_with_its_load() -> None:
