@@ -40,6 +40,8 @@ def main() -> None:
             continue
         name = shown[place]
         _panel(axes, report["curves"][name], *TITLES[name], by_children=name == "round_trip")
+        if name == "backlog":
+            _memory(axes, report["curves"][name])
     machine = report["machine"]
     figure.suptitle(
         f"Tasks a second, drained by one worker; {machine['cpus']} CPUs shared with Redis {machine['redis']}",
@@ -62,7 +64,7 @@ def _panel(axes: Any, curve: list[dict[str, Any]], title: str, logarithmic: bool
         )
     if logarithmic:
         axes.set_xscale("log")
-        axes.set_xticks([point["x"] for point in curve], [f"{point['x']:,g}" for point in curve])
+        axes.set_xticks([point["x"] for point in curve], [_short(point["x"]) for point in curve])
         axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
@@ -71,6 +73,29 @@ def _panel(axes: Any, curve: list[dict[str, Any]], title: str, logarithmic: bool
     axes.spines[["top", "right"]].set_visible(False)
     if by_children:
         axes.legend(fontsize=8, frameon=False)
+
+
+def _memory(axes: Any, curve: list[dict[str, Any]]) -> None:
+    """What the server needs for the backlog, on an axis of its own."""
+    other = axes.twinx()
+    places, megabytes = zip(
+        *((point["x"], point["queued_bytes"] * point["tasks"] / 1e6) for point in curve), strict=True
+    )
+    other.plot(places, megabytes, marker="s", markersize=3, linestyle="--", color=COLOURS[1])
+    other.set_yscale("log")
+    other.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
+    other.minorticks_off()
+    other.set_ylabel("Redis memory, MB (dashed)", fontsize=8, color=COLOURS[1])
+    other.tick_params(labelsize=8)
+    other.spines[["top", "left"]].set_visible(False)
+
+
+def _short(number: float) -> str:
+    """1000000 as 1M."""
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:g}{name}"
+    return f"{number:g}"
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def _throughput(runs: dict[str, Figures]) -> str:
         return _missing("throughput.json" if kept is None else "throughput_retention_0.json")
     rows = ([title, _number(kept[name]), _number(gone[name])] for title, name in _THROUGHPUT if name in kept)
     return (
-        f"{kept['tasks']:,} no-ops of 150 bytes, medians of {kept['repeats']} runs. Bare streams are redis-py clients "
+        f"{kept['tasks']:,} no-ops of 150 bytes, medians of {kept['repeats']} runs. Bare streams are redis-py clients\n"
         "without states, records or retries, as many processes on the same server, in turns with dtq.\n\n"
         + _table(["", "results kept", "retention 0"], rows)
     )
