@@ -198,7 +198,7 @@ def _summary(point: Point, runs: list[tuple[Drained, float]]) -> dict[str, Any]:
     drained = [run for run, _ in runs]
 
     def median(name: str) -> float:
-        return statistics.median(getattr(run, name) for run in drained)
+        return float(statistics.median(getattr(run, name) for run in drained))
 
     return {
         "x": point.x,
