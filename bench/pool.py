@@ -97,6 +97,11 @@ class Pool:
         """CPU time that the children have used so far, in seconds, starting up included."""
         return sum(max(0, _cpu_ticks(pid)) for pid in self.child_pids()) / os.sysconf("SC_CLK_TCK")
 
+    def whole_cpu_s(self) -> float:
+        """CPU time of all the worker's processes so far, in seconds: supervisor, template and children."""
+        pids = [self.pid, *_children_of(self.pid)]
+        return sum(max(0, _cpu_ticks(pid)) for pid in pids) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         """SIGTERM and wait for the end of the worker; killed if it does not come."""
         process, self._process = self._process, None
