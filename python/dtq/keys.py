@@ -7,6 +7,7 @@ The global keys are untagged and never touched by a queue's script; the workers'
 import re
 
 BANDS = range(10)
+HOME_BAND = 5  # readers wait on it always, on others only once they are in use: their first use rings here
 GROUP = "workers"
 SHELF = "shelf"
 PARKED = "parked"

@@ -186,6 +186,39 @@ class Transport:
             connection.disconnect()  # interrupted before its reply: it would answer the next question with it
             raise
 
+    def call_many(self, commands: bytes, count: int) -> list[Any]:
+        """Send `count` packed commands at once and wait for their replies; a refused one's reply is its exception.
+
+        Raises:
+            BrokerUnavailable: no answer, or a server that refuses whatever it is sent. Some may have been applied.
+        """
+        from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
+
+        connection = self._acquire()
+        replies: list[Any] = []
+        try:
+            if connection._sock is None:
+                self._connect(connection, self.timeout_s)
+            connection.send_packed_command((commands,), check_health=False)
+            for _ in range(count):
+                try:
+                    replies.append(connection.read_response())
+                except (BusyLoadingError, ReadOnlyError):
+                    raise
+                except ResponseError as refusal:
+                    replies.append(refusal)
+        except DtqError:
+            connection.disconnect()
+            raise
+        except Exception as error:
+            connection.disconnect()
+            raise translate(error, place_of(self._url())) from error
+        except BaseException:
+            connection.disconnect()  # interrupted before its replies: they would answer the next question
+            raise
+        self._idle.append(connection)
+        return replies
+
     def _exchange(
         self,
         connection: Any,

@@ -92,7 +92,7 @@ class Child:
     def read(self) -> list[tuple[int, bytes, bytes]]:
         """A blocking read that finds something at once: what a woken child got, (band, entry, id)."""
         reader = self.broker.reader(self.consumer)
-        reader.start([self.queue], 2000)
+        reader.start([(self.queue, band) for band in reversed(BANDS)], 2000)
         got = [(band, entry, task_id) for _, band, entry, task_id in reader.receive().entries]
         reader.abandon()
         return got
@@ -169,7 +169,7 @@ def wait_and_claim(child: Child, first: object = None) -> list[Claim]:
     child.send += 1
     reader = child.broker.reader(child.consumer)
     adoption = child.broker.adoption(child.queue, consumer=child.consumer, send=child.send, seq=child.seq)
-    reader.start([child.queue], 2000, adoption)
+    reader.start([(child.queue, band) for band in reversed(BANDS)], 2000, adoption)
     if callable(first):
         first()
     claims = reader.receive().claims or []

@@ -39,12 +39,12 @@ def test_a_refused_read_gives_its_connection_up(broker: Broker) -> None:
     child = Child(broker)
     reader = broker.reader(child.consumer)
     with as_a_replica(broker):
-        reader.start([QUEUE], 1000)
+        reader.start([(QUEUE, 5)], 1000)
         with pytest.raises(BrokerUnavailable):
             reader.receive()
         with pytest.raises(BrokerUnavailable, match="no read is under way"):
             reader.fileno()
     (task,) = enqueue(broker)
-    reader.start([QUEUE], 1000)
+    reader.start([(QUEUE, 5)], 1000)
     assert [task_id for _, _, _, task_id in reader.receive().entries] == [task.encode()]
     reader.abandon()

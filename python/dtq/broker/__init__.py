@@ -6,6 +6,7 @@ cancelling.py  cancel one, several, or by filter; how a worker learns of it
 working.py     turn, hand-over, hand-back, promote, lost entries
 reader.py      a waiting child's blocking read, and the adoption behind it
 leasing.py     a worker's lease, the lead, declaring the dead, reaping
+looking.py     many queues at once: which hold tasks, have work, use which bands
 reading.py     queues, counts, workers: for people
 operating.py   dead letters, pause and resume, purge
 auditing.py    the audit stream
@@ -14,6 +15,7 @@ values.py      what the verbs answer
 
 from dtq.broker.cancelling import WAITING, Cancelling, Notes
 from dtq.broker.leasing import Leasing
+from dtq.broker.looking import Look, Looking
 from dtq.broker.operating import Operating
 from dtq.broker.producing import Producing
 from dtq.broker.reader import Delivery, Reader
@@ -31,7 +33,7 @@ from dtq.broker.values import (
 )
 
 
-class Broker(Producing, Cancelling, Leasing, Reading, Operating):
+class Broker(Producing, Cancelling, Leasing, Looking, Reading, Operating):
     """All verbs on one Redis (or on the embedded store), safe for threads and across forks."""
 
 
@@ -44,6 +46,7 @@ __all__ = [
     "CancelNote",
     "Delivery",
     "DueNote",
+    "Look",
     "Notes",
     "QueueCounts",
     "Reader",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtq._core import Claim, pack_command, parse_claims
 from dtq.errors import BrokerUnavailable, DtqError, GroupLost
-from dtq.keys import BANDS, GROUP, Keys
+from dtq.keys import GROUP, Keys
 from dtq.scripts import script
 from dtq.transport import Transport, translate
 
@@ -48,23 +48,21 @@ class Reader:
         self._parser: hiredis.Reader | None = None
         self._streams: dict[bytes, tuple[str, int]] = {}
         self._command = b""
-        self._asked: tuple[tuple[str, ...], int] | None = None
+        self._asked: tuple[tuple[tuple[str, int], ...], int] | None = None
         self._adopting = False
 
-    def start(self, queues: Sequence[str], block_ms: int, adoption: bytes | None = None) -> None:
-        """Send the read: highest band first, one entry a stream, blocking at most `block_ms`.
+    def start(self, streams: Sequence[tuple[str, int]], block_ms: int, adoption: bytes | None = None) -> None:
+        """Send the read: one entry a stream, blocking at most `block_ms`.
 
         Args:
-            queues: whose streams to read.
+            streams: (queue, band) of those to read, in the order in which what they got is answered.
             block_ms: how long to block.
             adoption: a command of Working.adoption(), sent behind it.
         """
-        asked = (tuple(queues), block_ms)
+        asked = (tuple(streams), block_ms)
         if asked != self._asked:
             self._asked = asked
-            self._streams = {
-                self._keys.stream(queue, band).encode(): (queue, band) for queue in queues for band in reversed(BANDS)
-            }
+            self._streams = {self._keys.stream(queue, band).encode(): (queue, band) for queue, band in streams}
             self._command = pack_command([
                 "XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", block_ms, "STREAMS",
                 *self._streams, *(">" for _ in self._streams),

@@ -143,10 +143,6 @@ class Working(Calls):
             holds[name.decode()] = holds.get(name.decode(), 0) + int(pending)
         return holds
 
-    def has_schedule(self, queue: str) -> bool:
-        """Whether any task of a queue waits for its time."""
-        return bool(self.command("ZCARD", self.keys.schedule(queue)))
-
     def promote(
         self, queue: str, limit: int = 500, tell: Callable[[str, int, str], None] | None = None
     ) -> tuple[int, int | None]:

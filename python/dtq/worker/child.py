@@ -27,8 +27,9 @@ from dtq.worker.async_runner import AsyncRunner, Attempt
 from dtq.worker.channel import Channel, ChannelClosed, Unnested
 from dtq.worker.journal import LOGGER
 from dtq.worker.pace import Pace
+from dtq.worker.rounds import Rounds
 from dtq.worker.turns import Adopted, Turns
-from dtq.worker.waiter import BLOCK_MS, PAUSED_MS, Waiter
+from dtq.worker.waiter import PAUSED_MS, Waiter
 
 _SLOW_NS = 1_000_000
 """Before a handler that takes longer than this, outcomes that wait are settled."""
@@ -79,6 +80,7 @@ class Child:
         self._turns = Turns(
             broker, self._executor, identity.consumer, identity.worker_id, queues, settings.result_max_bytes
         )
+        self._rounds = Rounds(broker, identity.consumer, self._queues)
         self._waiter = Waiter(broker, identity.consumer, channel)
         self._hear_signalled = Unnested(self._hear)
         self._runner = AsyncRunner(self._executor, slots, identity.number, settings.concurrency, self._async_ended)
@@ -174,14 +176,14 @@ class Child:
         return min(want, max(1, self._last_task - self._done))
 
     def _claim(self) -> bool:
-        """One turn for each queue, most important first, until one brings work."""
+        """Turns for queues that may bring something, most important first, until one does; what a read got tells."""
         adopts, self._adopts = self._adopts, {}
         want = self._want()
         with self._turns.lock:
-            for index in range(len(self._queues)):
+            for index in sorted(adopts) if adopts else self._rounds.turns(self._turns.needed()):
                 mine = adopts.get(index, ())
                 if self._batches and not mine:
-                    continue
+                    break
                 claims = self._turns.take(index, want, adopts=mine, held=self._held(index), idle=True)
                 if claims is None and self._batches:
                     break  # what follows would not fit the open window; recovery finds what was read
@@ -212,35 +214,32 @@ class Child:
         async handlers under way, the next turn does. A paused queue is left out: a read would bring one task after the
         other, each only to be put on the shelf. Turns look every now and then whether it is resumed (protocol 15).
         """
-        queues, block_ms, adoption = self._queues, BLOCK_MS, None
-        if any(self._turns.paused) and not self._waiter.reading:
-            queues = tuple(q for q, paused in zip(self._queues, self._turns.paused, strict=True) if not paused)
-            block_ms = PAUSED_MS
-            if not queues:
+        streams, block_ms, adoption = self._rounds.nothing, 0, None
+        if not self._waiter.reading:
+            streams, block_ms = self._rounds.streams(self._turns.paused)
+            if not streams:
                 self._waiter.pause(PAUSED_MS / 1000)
                 return
-        elif len(queues) == 1 and not (self._in_flight or self._turns.waiting or self._waiter.reading):
-            adoption = self._turns.adoption()
+            if len(self._queues) == 1 and not (self._in_flight or self._turns.waiting):
+                adoption = self._turns.adoption()
         try:
-            got = self._waiter.read(queues, block_ms, adoption)
+            got = self._waiter.read(streams, block_ms, adoption)
         except GroupLost:
-            self._turns.lost()
-            for queue in self._queues:
-                self._turns.mend_group(queue)
+            self._rounds.forget()
+            self._turns.mend_groups()
             return
         except BrokerUnavailable as error:
             self._turns.lost()
-            if error.damaged and self._turns.leave_out_damaged(queues, error):
+            if error.damaged and self._turns.leave_out_damaged(error):
                 return
             raise
         if got is None:
             return
-        if got.adopting:
-            if got.entries:
-                self._offer(0, self._turns.adopted(got.claims))
-            return
-        for queue, band, entry, task_id in got.entries:
-            self._adopts.setdefault(self._queues.index(queue), []).append((band, entry, task_id))
+        adopts = self._rounds.hear(got.entries)
+        if not got.adopting:
+            self._adopts = adopts
+        elif got.entries:
+            self._offer(0, self._turns.adopted(got.claims))
 
     # --- running -------------------------------------------------------------------------------------------------
 

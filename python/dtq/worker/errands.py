@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dtq._core import Slots
@@ -105,7 +105,7 @@ class Errands:
             return self._broker.hand_over(queue, consumer, fate.watermark, fate.executing, fate.cause, ended=True)
 
         def job() -> None:
-            self._in_every_queue(one)
+            self._in_queues(self._queues, one)
             self._handing_over.discard(consumer)
 
         self._steward.submit("hand-over", job)
@@ -117,7 +117,7 @@ class Errands:
         def one(queue: str) -> object:
             return self._broker.hand_back(queue, consumer, start, end)
 
-        self._steward.submit("hand-back", lambda: self._in_every_queue(one))
+        self._steward.submit("hand-back", lambda: self._in_queues(self._broker.occupied(self._queues), one))
 
     def leave(self, timeout_s: float) -> bool:
         """Finish, then give up lead and lease, renewed until then. False if Redis did not answer in time."""
@@ -157,10 +157,10 @@ class Errands:
         """A name is never used twice, so a stale view only delays a sweep."""
         return self._live() | set(self._handing_over)
 
-    def _in_every_queue(self, work: Callable[[str], object]) -> None:
+    def _in_queues(self, queues: Iterable[str], work: Callable[[str], object]) -> None:
         """One whose keys are damaged keeps the job open, but not from the others."""
         damaged: BrokerUnavailable | None = None
-        for queue in self._queues:
+        for queue in queues:
             try:
                 try:
                     work(queue)

@@ -12,6 +12,7 @@ from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.errors import WorkerDeclaredDead
 from dtq.settings import Settings
+from dtq.worker.rotation import Rotation
 from dtq.worker.scheduler import Isolation
 
 
@@ -58,6 +59,7 @@ class Lease:
         self._fate = fate
         self._last_success_ms = 0
         self._isolation = Isolation("the look for strays")
+        self._rotation = Rotation(broker)
         self._margin_s = min(1.0, settings.lease_s / 10)
 
     def run(self) -> None:
@@ -81,7 +83,7 @@ class Lease:
 
     def _sweep(self) -> None:
         """Hand over what stands under the names of children that are gone."""
-        self._isolation.each(self._queues, self._sweep_queue)
+        self._isolation.each(self._rotation.choose(self._queues), self._sweep_queue)
 
     def _sweep_queue(self, queue: str) -> None:
         for consumer in self._broker.consumers(queue):

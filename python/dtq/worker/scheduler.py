@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -10,6 +11,7 @@ from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable
 from dtq.settings import Settings
 from dtq.worker.journal import LOGGER
+from dtq.worker.rotation import Rotation
 
 _LEAD_MS = 5000
 _LEAD_S = 2.0
@@ -18,7 +20,9 @@ _DEAF_S = 0.05
 _LOOK_S = 2.0
 """The same while it hears: it looks when the first task falls due, or a note may have been lost."""
 _LOOKS_A_SECOND = 10
-"""With many queues each is looked at less often than that."""
+"""With many queues that have one each is looked at less often than that; the empty ones are looked at together."""
+_TOGETHER_S = 0.0001
+"""So long for each of them, while the leader would not hear."""
 _BATCH = 500
 _QUEUES_S = 10.0
 _DEAF_QUEUES_S = 1.0
@@ -91,6 +95,7 @@ class Scheduler:
         self._hearing = hearing
         self._look_at: dict[str, float] = {}
         self._empty: set[str] = set()
+        self._empty_at = 0.0
         self._queues_at = 0.0
         self._hurried: deque[str] = deque()
         self._isolation = Isolation("promotion of due tasks")
@@ -114,21 +119,30 @@ class Scheduler:
             return
         if now >= self._queues_at:
             self._look_at = {queue: self._look_at.get(queue, 0.0) for queue in self._broker.queues()}
+            self._empty &= self._look_at.keys()
             self._queues_at = now + (_QUEUES_S if self._hearing() else _DEAF_QUEUES_S)
         while self._hurried:
             queue = self._hurried.popleft()
             self._look_at[queue] = 0.0
             self._empty.discard(queue)
-        period = max(_LOOK_S if self._hearing() else _DEAF_S, len(self._look_at) / _LOOKS_A_SECOND)
-        due = [queue for queue, at in self._look_at.items() if now >= at or at > now + period]
+        shortest = _LOOK_S if self._hearing() else _DEAF_S
+        period = max(shortest, (len(self._look_at) - len(self._empty)) / _LOOKS_A_SECOND)
+        due = [queue for queue in self._look_at if queue not in self._empty and self._is_due(queue, now, period)]
+        if self._empty and (now >= self._empty_at or self._empty_at > now + shortest):
+            due += self._broker.scheduled(sorted(self._empty))
+            self._empty_at = now + max(shortest, len(self._empty) * _TOGETHER_S)
         for queue in due:
             self._look_at[queue] = now + period
         self._isolation.each(due, self._promote)
-        self._next_at = min(now + _LOOK_S, *self._look_at.values())
+        looks = [at for queue, at in self._look_at.items() if queue not in self._empty]
+        if self._empty:
+            looks.append(self._empty_at)
+        self._next_at = min(now + _LOOK_S, min(looks, default=math.inf))
+
+    def _is_due(self, queue: str, now: float, period: float) -> bool:
+        return now >= self._look_at[queue] or self._look_at[queue] > now + period
 
     def _promote(self, queue: str) -> None:
-        if queue in self._empty and not self._broker.has_schedule(queue):
-            return
         moved, next_due_ms = self._broker.promote(queue, _BATCH, self._tell)
         if moved >= _BATCH:
             self._look_at[queue] = SYSTEM.monotonic()  # more stands ready, but other duties come first
@@ -161,6 +175,7 @@ class Reaper:
         self._born = SYSTEM.monotonic()
         self._sweep_at = 0.0
         self._isolation = Isolation("taking over from dead workers")
+        self._rotation = Rotation(broker)
 
     def run(self) -> None:
         """Look for leases that have run out; where there are some, and every now and then, at every consumer."""
@@ -171,7 +186,8 @@ class Reaper:
             return
         expired, first_s = self._broker.expired_workers()
         if expired or now >= self._sweep_at:
-            self._isolation.each(self._broker.queues(), self._reap)
+            queues = self._broker.queues()
+            self._isolation.each(queues if expired else self._rotation.choose(queues), self._reap)
             self._sweep_at = now + max(period, min(_SWEEP_S, 2 * self._settings.renew_s))
         for worker_id in expired if self._sure() else ():
             if self._broker.declare_dead(worker_id):

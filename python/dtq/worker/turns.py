@@ -98,6 +98,14 @@ class Turns:
         """Whether outcomes wait to be sent."""
         return any(map(len, self.outcomes))
 
+    def needed(self) -> list[int]:
+        """Queues that need a turn whatever they hold: outcomes wait, a reply was lost, or it was paused, or damaged."""
+        return [
+            index
+            for index, outcomes in enumerate(self.outcomes)
+            if len(outcomes) or self._lost[index] or self.paused[index]
+        ]
+
     def lost(self) -> None:
         """A reply may have been lost, of a turn or of a read: the next turn of every queue recovers."""
         self._lost = [True] * len(self._queues)
@@ -181,14 +189,21 @@ class Turns:
         self._next_seq = claims[-1].seq + 1
         return claims
 
+    def mend_groups(self) -> None:
+        """The same for all queues, after a read that may have got something: the next turn of each recovers."""
+        self.lost()
+        for queue in self._queues:
+            self.mend_group(queue)
+
     def mend_group(self, queue: str) -> None:
         """Make a queue's consumer groups anew; nothing happens where they stand (protocol 13)."""
         LOGGER.warning("queue %s: its consumer group is gone; making it anew", queue)
         self._broker.prepare_queue(queue)
 
-    def leave_out_damaged(self, queues: Sequence[str], error: BrokerUnavailable) -> bool:
+    def leave_out_damaged(self, error: BrokerUnavailable) -> bool:
         """After a read of several queues that was refused: find whose streams are none; False if all stand."""
-        damaged = [queue for queue in queues if not self._broker.has_streams(queue)]
+        open_queues = [queue for queue, paused in zip(self._queues, self.paused, strict=True) if not paused]
+        damaged = [queue for queue in open_queues if not self._broker.has_streams(queue)]
         for queue in damaged:
             self._set_aside(self._queues.index(queue), error)
         return bool(damaged)

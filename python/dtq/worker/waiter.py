@@ -44,16 +44,16 @@ class Waiter:
         """Wait without reading."""
         self._poll_once(seconds)
 
-    def read(self, queues: Sequence[str], block_ms: int, adoption: bytes | None) -> Delivery | None:
+    def read(self, streams: Sequence[tuple[str, int]], block_ms: int, adoption: bytes | None) -> Delivery | None:
         """Wait for new tasks, with the read that already stands or a new one; at most a few seconds.
 
-        queues, block_ms: where a new read looks, and for how long.
+        streams, block_ms: where a new read looks, (queue, band) each, and for how long.
         adoption: a command to send behind a new read; it adopts what the read gets, in the same round trip.
         None: woken by something else, the read stands on. Raises BrokerUnavailable or GroupLost, after which what it
         may have got is unknown.
         """
         if self._reading is None:
-            self._reader.start(queues, block_ms, adoption)
+            self._reader.start(streams, block_ms, adoption)
             self._reading = self._reader.fileno()
             self._poll.register(self._reading, select.POLLIN)
             self._reply_due = SYSTEM.monotonic() + block_ms / 1000 + _SLACK_S

@@ -29,14 +29,23 @@ local function acknowledge(band, entry)
   call('XACK', STREAM .. band, GROUP, entry)
   call('XDEL', STREAM .. band, entry)
 end
--- The meta field 'bands' names the bands that were ever used, the highest first: a turn asks no others (1.5 us each).
+local function ring(band) call('XADD', STREAM .. band, '*', '', '') end
+-- The meta field 'bands' names the bands that were ever used, the highest first, and with them the home band: a turn asks
+-- no others (1.5 us each), and readers wait on no others. So the first use of a band rings at home, once for each child that
+-- may stand in a read: it wakes, looks which bands are in use now, and waits on the new one as well (protocol 21).
+local HOME, MOST_BELLS = '5', 64
 local function use_band(band)
+  band = tostring(band)
   local bands = call('HGET', META, 'bands') or ''
   if find(bands, band, 1, true) then return end
-  local digits = {tostring(band)}
+  local digits = {band}
+  if band ~= HOME and not find(bands, HOME, 1, true) then digits[2] = HOME end
   for digit in string.gmatch(bands, '%d') do digits[#digits + 1] = digit end
   table.sort(digits, function(a, b) return a > b end)
   call('HSET', META, 'bands', table.concat(digits))
+  if band == HOME then return end
+  local consumers = redis.pcall('XINFO', 'CONSUMERS', STREAM .. 0, GROUP)
+  for _ = 1, math.min(consumers.err and 0 or #consumers, MOST_BELLS) do ring(HOME) end
 end
 -- The meta field 'shelf' names the bands whose shelf may hold something: set with the entry, cleared when seen empty.
 local function mark_shelf(band)
@@ -49,7 +58,6 @@ local function schedule(id, due)
   call('ZADD', SCHEDULE, integer(due), id)
   if call('ZRANK', SCHEDULE, id) == 0 then redis.pcall('PUBLISH', SCHEDULE, '') end
 end
-local function ring(band) call('XADD', STREAM .. band, '*', '', '') end
 local function shelve(band, entry, bell)
   grouped('XCLAIM', STREAM .. band, GROUP, SHELF, 0, entry, 'JUSTID')
   mark_shelf(band)
