@@ -50,7 +50,7 @@ def test_a_stall_in_the_middle_of_a_round_costs_nobody_the_lease(broker: Stallin
     child = Child(broker, OTHER)
     claim = child.claim()[0]
     steward = Steward(broker, lambda: None, 0.5)
-    leadership = Leadership(broker, "host-00000002", broker.settings.renew_s)
+    leadership = Leadership(broker, broker.settings, "host-00000002")
     reaper = Reaper(broker, broker.settings, leadership, steward.steady_for)
     rounds: list[bool] = []
 

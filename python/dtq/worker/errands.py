@@ -79,7 +79,7 @@ class Errands:
     def serve(self, worker_id: str) -> None:
         """Do the duties of this worker id instead of another one's."""
         self._worker_id = worker_id
-        leadership = self._leadership = Leadership(self._broker, worker_id, self._settings.renew_s)
+        leadership = self._leadership = Leadership(self._broker, self._settings, worker_id)
         scheduler = self._scheduler = Scheduler(self._broker, leadership, lambda: self._listener.hearing)
         duties: list[Duty] = [
             self._lease(worker_id),

@@ -13,8 +13,8 @@ from dtq.settings import Settings
 from dtq.worker.journal import LOGGER
 from dtq.worker.rotation import Rotation
 
-_LEAD_MS = 5000
-_LEAD_S = 2.0
+_LEAD_S = 5.0
+_KEEP_S = 2.0
 _DEAF_S = 0.05
 """The leader looks at the schedules this often while it would not hear of a task that falls due before all others."""
 _LOOK_S = 2.0
@@ -59,19 +59,20 @@ class Isolation:
 class Leadership:
     """Holds or seeks the lead. Two leaders at once do no harm: what they do is idempotent."""
 
-    def __init__(self, broker: Broker, worker_id: str, renew_s: float) -> None:
+    def __init__(self, broker: Broker, settings: Settings, worker_id: str) -> None:
         self.next_at = 0.0
         self.leads = False
         self._broker = broker
         self._worker_id = worker_id
         # Often enough to tell a break of Redis from silence: see Steward.steady_for.
-        self._period_s = min(_LEAD_S, renew_s / 2)
+        self._period_s = min(_KEEP_S, settings.renew_s / 2)
+        self._lead_ms = round(min(_LEAD_S, settings.lease_s) * 1000)
 
     def run(self) -> None:
         """Take or keep the lead."""
         self.next_at = SYSTEM.monotonic() + self._period_s
         led, self.leads = self.leads, False
-        self.leads = self._broker.lead(self._worker_id, _LEAD_MS)
+        self.leads = self._broker.lead(self._worker_id, self._lead_ms)
         if self.leads and not led:
             LOGGER.debug("%s leads: it promotes due tasks and takes over from dead workers", self._worker_id)
 
