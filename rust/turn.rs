@@ -29,8 +29,9 @@ pub struct Turn<'a> {
     pub want: u64,
     /// Most bytes of envelopes that are wanted.
     pub max_bytes: u64,
-    /// 1: everything else in the consumer's pending list is to be returned; 2: what the read before this turn got.
-    pub recover: u8,
+    /// Bits, by their value. 1: everything else in the consumer's pending list is to be returned. 2: other claims of the
+    /// child have not ended, so nothing is wanted that has to be alone. 4: as long as such a task waits, nothing at all is.
+    pub flags: u8,
     /// Entries that a blocking read brought: band, entry, id.
     pub adopts: Vec<(u8, &'a [u8], &'a [u8])>,
     /// Entries that the child still holds.
@@ -125,7 +126,7 @@ impl OutcomeBuffer {
         {
             out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
         }
-        out.push(turn.recover);
+        out.push(turn.flags);
         out
     }
 
@@ -213,7 +214,7 @@ mod tests {
             first_seq: 2,
             want: 3,
             max_bytes: 4,
-            recover: 1,
+            flags: 1,
             adopts: vec![(5, b"1-0", b"id")],
             held: vec![b"2-0"],
         });

@@ -351,15 +351,16 @@ class Outcomes:
         first_seq: int,
         want: int,
         max_bytes: int,
-        recover: int,
+        flags: int,
         adopts: list[tuple[int, bytes, bytes]],
         held: list[bytes],
     ) -> bytes:
         """The whole turn command; the outcomes stay until `clear`.
 
-        Arguments after the prefix: consumer, send, first_seq, want, max_bytes, recover (0, 1 or 2), number of outcomes,
-        of adopts, of held; id, token, head, record of each outcome; band, entry, id of each adopt; entry of each
-        held. A head is letter, band digit, amount: S retention in ms (0 none, -1 for ever), R delay in ms, else 0.
+        Arguments after the prefix: consumer, send, the numbers packed into one (`flags` the last of them: 1 recover,
+        2 beside others, 4 yields), each head with how many outcomes it stands for; id, token, record of each outcome;
+        band, entry, id of each adopt; each of `held`. A head is letter, band digit, amount: S retention in ms (0 none,
+        -1 for ever), R delay in ms, else 0.
         """
 
 # --- the schedule ------------------------------------------------------------------------------------------------

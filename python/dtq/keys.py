@@ -64,7 +64,7 @@ class Keys:
         return f"{self.prefix}:unique:{{{queue}}}:{fingerprint}"
 
     def meta(self, queue: str) -> str:
-        """Hash: counters, what is paused, bands in use, bands with shelved work, listeners. Bound: few fields."""
+        """Hash: counters, what is paused, bands in use, shelved bands, listeners, last yield. Bound: few fields."""
         return f"{self.prefix}:queue:{{{queue}}}:meta"
 
     def sends(self, queue: str) -> str:

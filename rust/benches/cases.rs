@@ -340,7 +340,7 @@ fn pack_turn(inputs: &Inputs) -> Result<usize, CoreError> {
         first_seq: 101,
         want: 100,
         max_bytes: 1_048_576,
-        recover: 0,
+        flags: 0,
         adopts: vec![],
         held: vec![],
     });

@@ -179,7 +179,7 @@ impl Outcomes {
         first_seq: u64,
         want: u64,
         max_bytes: u64,
-        recover: u8,
+        flags: u8,
         adopts: Vec<(u8, Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
         held: &Bound<'py, PyList>,
     ) -> PyResult<Bound<'py, PyBytes>> {
@@ -196,7 +196,7 @@ impl Outcomes {
             first_seq,
             want,
             max_bytes,
-            recover,
+            flags,
             adopts: adopts
                 .iter()
                 .map(|(band, entry, id)| (*band, entry.as_bytes(), id.as_bytes()))

@@ -83,6 +83,7 @@ class SimulatedChild:
     settled: list[Ended] = field(default_factory=list)
     read: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     lost: bool = False
+    yields: bool = False
 
     @classmethod
     def of(cls, worker: SimulatedWorker) -> SimulatedChild:
@@ -112,9 +113,11 @@ class SimulatedChild:
         """The next turn's command, with all outcomes."""
         self.send += 1
         front = broker.front("turn", QUEUE)
+        beside = bool(self.runs or self.holds)
+        flags = recover | beside << 1 | (beside and self.yields) << 2
         held = [b"%d" % claim.seq for claim in (*self.runs, *self.holds)] if recover else []
         command = outcomes_of(self.worker.id, self.ended).pack_turn(
-            front.prefix, front.count, self.consumer, self.send, self.next_seq, want, 1 << 20, recover, adopts, held
+            front.prefix, front.count, self.consumer, self.send, self.next_seq, want, 1 << 20, flags, adopts, held
         )
         return LateTurn(self.consumer, self.send, command, list(self.ended), self.next_seq)
 
@@ -128,7 +131,7 @@ class SimulatedChild:
         """Take the reply of the turn that was packed last."""
         self.settled += self.ended
         self.ended = []
-        self.lost = False
+        self.lost, self.yields = False, reply.codes.endswith(b"y")
         self.holds += reply.claims
         self.read = []
         if reply.claims:

@@ -190,6 +190,14 @@ def die(context: dtq.Context, name: str, how: str) -> None:
     os._exit(int(how))
 
 
+@app.task(name="async_die")
+async def async_die(context: dtq.Context, name: str) -> None:
+    """The same in the loop, beside whatever else runs there by then."""
+    effect("start", name, context.attempt)
+    await asyncio.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @app.task(name="fail", backoff=0.2)
 def fail(context: dtq.Context, name: str) -> None:
     """Raise, every time."""

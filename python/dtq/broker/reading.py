@@ -9,7 +9,10 @@ from dtq.broker.values import QueueCounts
 from dtq.keys import BANDS, GROUP, SHELF
 from dtq.transport import translated
 
-NO_TOTALS = ("running", "retrying", "bands", "paused", "paused_types", "shelf", "listeners", "unparking", "resumptions")
+NO_TOTALS = (
+    *("running", "retrying", "bands", "paused", "paused_types", "shelf", "listeners", "unparking", "resumptions"),
+    "yielded",
+)
 
 
 class Reading(Calls):

@@ -33,6 +33,8 @@ class Working(Calls):
         first_seq: int,
         want: int,
         recover: bool = False,
+        beside: bool = False,
+        yields: bool = False,
         adopts: Sequence[tuple[int, bytes, bytes]] = (),
         held: Sequence[int] = (),
         timeout_s: float | None = None,
@@ -47,6 +49,8 @@ class Working(Calls):
             first_seq: number of the first claim; above any that an earlier send may have used.
             want: most tasks to claim.
             recover: return what the own pending list holds unknown to the child (after a lost reply, and when idle).
+            beside: claims of this child have not ended, so that one which has to be alone is passed over (protocol 19).
+            yields: claim nothing as long as such a one waits; set once a reply has asked for it.
             adopts: (band, entry, id) of what a blocking read delivered.
             held: numbers of the claims the child still holds.
             timeout_s: how long the reply may take.
@@ -63,7 +67,7 @@ class Working(Calls):
             first_seq,
             want,
             TURN_BYTES,
-            int(recover),
+            recover | beside << 1 | yields << 2,
             list(adopts),
             [b"%d" % seq for seq in held],
         )

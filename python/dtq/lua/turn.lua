@@ -1,7 +1,7 @@
 -- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-19).
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  5 consumer  6 send number, 16 digits  7 packed: first claim number, want, most bytes, then how many outcomes, adopted entries,
---       held claims and heads follow, recover (0/1)
+--       held claims and heads follow, flags: 1 recover  2 beside: other claims of this child have not ended  4 yields (protocol 19)
 --       then per head: letter, band digit and amount in one, and how many outcomes in a row it stands for
 --       then per outcome: id, live value as claimed, record
 --       then per adopted entry: band, entry, id;  then the claim numbers the child still holds
@@ -9,13 +9,15 @@
 -- Returns  {'late'} for a stale copy, else {codes, now in ms, then per claim: entry, id, live value, band, envelope}
 --       a plain first attempt comes without its live value: the child knows what it is (rust/claim.rs)
 --       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  g gone;
---       then a p when the queue is paused
+--       then a p when the queue is paused; else, while a task waits to be alone that this child has passed over, a w, or a y, if
+--       the child is to yield: it claims nothing until the task is gone or nothing is under way
 --@include prelude
 local me, send = ARGV[5], ARGV[6]
 -- room: bytes that this turn may still carry after its first task
-local seq, want, room, outcomes, adopted, held, named, recovers = struct.unpack('<I8I4I4I4I4I4I4B', ARGV[7])
+local seq, want, room, outcomes, adopted, held, named, flags = struct.unpack('<I8I4I4I4I4I4I4B', ARGV[7])
 local TRIM_FROM = 8 -- entries
 local byte, COLON, SUCCEEDED, DASH = string.byte, 58, 83, 45
+local recovers = flags % 2
 local HEADS = 8
 local OUTCOMES = HEADS + 2 * named
 local ADOPTED = OUTCOMES + 3 * outcomes
@@ -194,7 +196,7 @@ if recovers == 1 then recover() else adopt() end
 if want > got and not paused and not done then
   for band = 9, 0, -1 do
     if shelf ~= '' and find(shelf, band, 1, true) then
-      repeat until not claim_shelf(band)
+      claim_shelf(band)
     end
     if not done and got < want and find(bands, band, 1, true) then
       local again
@@ -207,5 +209,8 @@ if want > got and not paused and not done then
     if done or got >= want then break end
   end
 end
+if bell then ring(bell) end
 publish()
-return answer()
+local reply = answer()
+reply[1] = reply[1] .. hint
+return reply

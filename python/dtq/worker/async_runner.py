@@ -38,7 +38,8 @@ class Attempt:
 class AsyncRunner:
     """The loop and its thread. Ended attempts stand in `ended`, in order; `ring` is called after each.
 
-    The thread starts with the first attempt, so a child of an app without async handlers has one thread only.
+    An attempt is `in_flight`, by its claim number, from `begin` until the child has taken it from `ended` and calls
+    `free`. The thread starts with the first attempt, so a child of an app without async handlers has one thread only.
     """
 
     def __init__(self, executor: Executor, slots: Slots, number: int, places: int, ring: Callable[[], None]) -> None:
@@ -49,7 +50,26 @@ class AsyncRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._attempts: dict[int, Attempt] = {}
         self.ended: deque[Attempt] = deque()
+        self.in_flight: dict[int, Attempt] = {}
         self.free_places = deque(range(1, places + 1))
+
+    def begin(self, index: int, claim: Claim, route: Route, queue: str, now: int, limit: int) -> Outcome | None:
+        """Start a claim in a free place; an Outcome where it cannot be run. index: of its queue; limit: boottime ns."""
+        attempt = Attempt(self.free_places.popleft(), index, claim, route, now)
+        self.in_flight[claim.seq] = attempt
+        self.expect(attempt)
+        row = (claim.entry, index, claim.band, claim.seq, claim.attempt, now, limit)
+        self._slots.start(self._number, attempt.place, *row)
+        outcome = self.start(attempt, queue)
+        if outcome is not None:
+            self._slots.finish(self._number, attempt.place)
+            self.free(attempt)
+        return outcome
+
+    def free(self, attempt: Attempt) -> None:
+        """Forget an attempt that has ended."""
+        del self.in_flight[attempt.claim.seq]
+        self.free_places.append(attempt.place)
 
     def expect(self, attempt: Attempt) -> None:
         """An attempt is about to start: from now on it can be interrupted. Before its row appears in the slots."""

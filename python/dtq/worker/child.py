@@ -12,7 +12,6 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import FrameType
 
 from dtq._core import Claim, Slots
@@ -23,18 +22,21 @@ from dtq.executor import INTERRUPTIONS, Executor, Route
 from dtq.models import Outcome
 from dtq.registry import Registry
 from dtq.settings import Settings
-from dtq.worker.async_runner import AsyncRunner, Attempt
+from dtq.worker.async_runner import AsyncRunner
 from dtq.worker.channel import Channel, ChannelClosed, Unnested
 from dtq.worker.journal import LOGGER
 from dtq.worker.pace import Pace
 from dtq.worker.rounds import Rounds
-from dtq.worker.turns import Adopted, Turns
+from dtq.worker.turns import Adopted, Identity, Turns
 from dtq.worker.waiter import PAUSED_MS, Waiter
 
 _SLOW_NS = 1_000_000
 """Before a handler that takes longer than this, outcomes that wait are settled."""
 _OLD_NS = 5_000_000
 """No outcome waits longer than this for its settle, if handlers are quick."""
+
+_ASIDE_S = 0.1
+"""How long a child reads nothing, to look again, while a task waits to be alone (protocol 19)."""
 
 _ENOUGH = "max_tasks_per_child reached"
 
@@ -43,19 +45,6 @@ INTERRUPTION_KINDS: dict[str, type[BaseException]] = {
     "cancelled": TaskCancelled,
     "released": TaskReleased,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a child is. `number` is its place in the slots; `consumer` is never used twice."""
-
-    worker_id: str
-    number: int
-    incarnation: int
-
-    @property
-    def consumer(self) -> str:
-        return f"{self.worker_id}.{self.number}.{self.incarnation}"
 
 
 class Child:
@@ -77,9 +66,7 @@ class Child:
         self._slots = slots
         self._channel = channel
         self._executor = Executor(registry, settings, identity.worker_id)
-        self._turns = Turns(
-            broker, self._executor, identity.consumer, identity.worker_id, queues, settings.result_max_bytes
-        )
+        self._turns = Turns(broker, self._executor, identity, queues, settings.result_max_bytes)
         self._rounds = Rounds(broker, identity.consumer, self._queues)
         self._waiter = Waiter(broker, identity.consumer, channel)
         self._hear_signalled = Unnested(self._hear)
@@ -88,8 +75,9 @@ class Child:
         self._has_async, self._mixed = True in kinds, len(kinds) == 2
         self._pace = Pace(settings.claim_budget_s, settings.claim_max)
         self._batches: deque[tuple[int, deque[Claim]]] = deque()
-        self._in_flight: dict[int, Attempt] = {}
         self._adopts: dict[int, list[Adopted]] = {}
+        self._alone = False
+        """A claim in hand or in flight must be alone (protocol 19): none begins beside it, and no turn claims."""
         self._leaving: str | None = None
         self._executing = 0
         self._done = 0
@@ -129,7 +117,7 @@ class Child:
         elif SYSTEM.boottime_ns() >= self._slots.safe_until():
             self._settle()
             self._waiter.pause(0.05)
-        elif self._has_async and not self._runner.free_places:
+        elif self._runner.in_flight and (self._alone or not self._runner.free_places):
             self._settle()
             self._waiter.pause(1.0)
         elif self._waiter.reading and not self._adopts:
@@ -150,7 +138,7 @@ class Child:
             self._adopts.clear()
             self._turns.lost()
         self._settle()
-        if not (self._in_flight or self._turns.waiting):
+        if not (self._runner.in_flight or self._turns.waiting):
             return False
         if self._turns.unsure:
             self._show_unbegun()
@@ -178,13 +166,16 @@ class Child:
     def _claim(self) -> bool:
         """Turns for queues that may bring something, most important first, until one does; what a read got tells."""
         adopts, self._adopts = self._adopts, {}
+        self._alone, yields = False, False
         want = self._want()
         with self._turns.lock:
             for index in sorted(adopts) if adopts else self._rounds.turns(self._turns.needed()):
                 mine = adopts.get(index, ())
-                if self._batches and not mine:
+                if (self._batches or yields) and not mine:
                     break
-                claims = self._turns.take(index, want, adopts=mine, held=self._held(index), idle=True)
+                beside = bool(self._runner.in_flight or self._batches)
+                claims = self._turns.take(index, want, adopts=mine, held=self._held(index), idle=True, beside=beside)
+                yields = yields or self._turns.yields[index]
                 if claims is None and self._batches:
                     break  # what follows would not fit the open window; recovery finds what was read
                 self._offer(index, claims)
@@ -194,7 +185,7 @@ class Child:
 
     def _held(self, index: int) -> list[int]:
         """Numbers of this queue's claims that are executing in the loop or about to begin."""
-        held = [attempt.claim.seq for attempt in self._in_flight.values() if attempt.index == index]
+        held = [attempt.claim.seq for attempt in self._runner.in_flight.values() if attempt.index == index]
         return held + [claim.seq for batch_index, batch in self._batches if batch_index == index for claim in batch]
 
     def _offer(self, index: int, claims: list[Claim] | None) -> None:
@@ -206,6 +197,8 @@ class Child:
         self._clock_offset_ns = claims[0].started_ms * 1_000_000 - SYSTEM.boottime_ns()
         self._pace.claimed(len(claims))
         self._batches.append((index, deque(claims)))
+        # Without async handlers nothing runs beside anything.
+        self._alone = self._alone or (self._has_async and any(claim.solo for claim in claims))
 
     def _wait(self) -> None:
         """Block on the streams until something comes.
@@ -216,11 +209,16 @@ class Child:
         """
         streams, block_ms, adoption = self._rounds.nothing, 0, None
         if not self._waiter.reading:
+            if any(self._turns.steps_aside):
+                self._waiter.pause(_ASIDE_S)
+                return
             streams, block_ms = self._rounds.streams(self._turns.paused)
             if not streams:
                 self._waiter.pause(PAUSED_MS / 1000)
                 return
-            if len(self._queues) == 1 and not (self._in_flight or self._turns.waiting):
+            if any(self._turns.passes):
+                block_ms = min(block_ms, PAUSED_MS)
+            if len(self._queues) == 1 and not (self._runner.in_flight or self._turns.waiting):
                 adoption = self._turns.adoption()
         try:
             got = self._waiter.read(streams, block_ms, adoption)
@@ -251,9 +249,14 @@ class Child:
         routes, run, boottime = self._executor.routes, self._executor.run, SYSTEM.boottime_ns
         collect, start, finish, begin = self._turns.collect, slots.start, slots.finish, slots.begin
         claim_max, last_task = self._settings.claim_max, self._last_task
+        alone = self._alone
         now = boottime()
         while claims:
             claim = claims[0]
+            if alone:
+                if not self._may_begin(takes_place=False):
+                    return
+                now = boottime()
             route = routes.get(claim.task_type)
             recent_ns = route.recent_ns if route is not None else 0
             if self._oldest_ns and (
@@ -300,15 +303,8 @@ class Child:
     def _begin_elsewhere(self, index: int, claim: Claim, route: Route | None) -> bool:
         """Begin a claim that does not run in this thread; False if it may not begin now, or not any more."""
         runs = route is not None and claim.error is None
-        while runs and not self._runner.free_places:
-            # The supervisor hands this claim back if no place comes free soon.
-            self._settle()
-            self._waiter.pause(0.02)
-            self._hear()
-            self._collect()
-            if self._leaving is not None or not self._slots.window(self._number):
-                self._batches.clear()
-                return False
+        if not self._may_begin(takes_place=runs):
+            return False
         now = SYSTEM.boottime_ns()
         if now >= self._slots.safe_until():
             return False
@@ -319,32 +315,28 @@ class Child:
         if route is None or not runs:
             outcome = self._executor.refuse(claim)
         else:
-            place = self._runner.free_places.popleft()
-            attempt = Attempt(place, index, claim, route, now)
-            self._in_flight[claim.seq] = attempt
-            self._runner.expect(attempt)
-            self._slots.start(
-                self._number,
-                place,
-                claim.entry,
-                index,
-                claim.band,
-                claim.seq,
-                claim.attempt,
-                now,
-                self._limit(claim, now),
-            )
-            outcome = self._runner.start(attempt, self._queues[index])
-            if outcome is not None:
-                self._slots.finish(self._number, place)
-                self._runner.free_places.append(place)
-                del self._in_flight[claim.seq]
+            outcome = self._runner.begin(index, claim, route, self._queues[index], now, self._limit(claim, now))
             self._pace.ran(20_000)
         if outcome is not None:
             with self._turns.lock:
                 self._turns.collect(index, claim, outcome, (now + self._clock_offset_ns) // 1_000_000)
             self._oldest_ns = self._oldest_ns or now
             self._done += 1
+        return True
+
+    def _may_begin(self, *, takes_place: bool) -> bool:
+        """Wait for a free place, or for what must not run beside the next claim; False if that is revoked meanwhile.
+
+        The supervisor hands it back if this takes long.
+        """
+        while (takes_place and not self._runner.free_places) or (self._alone and self._runner.in_flight):
+            self._settle()
+            self._waiter.pause(0.02)
+            self._hear()
+            self._collect()
+            if self._leaving is not None or not self._slots.window(self._number):
+                self._drop_unbegun()
+                return False
         return True
 
     def _limit(self, claim: Claim, now: int) -> int:
@@ -368,8 +360,7 @@ class Child:
             attempt = ended.popleft()
             ended_ms = (attempt.ended_ns + self._clock_offset_ns) // 1_000_000
             self._turns.collect(attempt.index, attempt.claim, attempt.result, ended_ms)
-            del self._in_flight[attempt.claim.seq]
-            self._runner.free_places.append(attempt.place)
+            self._runner.free(attempt)
             self._oldest_ns = self._oldest_ns or attempt.ended_ns
             self._done += 1
         if self._done >= self._last_task:
@@ -404,9 +395,13 @@ class Child:
     def _forget_unbegun(self) -> None:
         """After a lost reply the claims in hand are given up; recovery returns them under new numbers (protocol 2)."""
         self._slots.revoke(self._number)
-        self._batches.clear()
+        self._drop_unbegun()
         self._adopts.clear()
         self._waiter.abandon()
+
+    def _drop_unbegun(self) -> None:
+        self._batches.clear()
+        self._alone = any(attempt.claim.solo for attempt in self._runner.in_flight.values())
 
     def _back_off(self, error: BrokerUnavailable) -> None:
         if not self._backoff_s:

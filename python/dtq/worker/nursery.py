@@ -14,8 +14,9 @@ from dtq.clock import SYSTEM
 from dtq.registry import Registry
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed
-from dtq.worker.child import Child, Identity
+from dtq.worker.child import Child
 from dtq.worker.processes import die_with_parent, name_process
+from dtq.worker.turns import Identity
 
 _ADOPTION_S = 10.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dtq._core import Claim, CoreError, Outcomes
 from dtq.broker import Broker
@@ -24,6 +25,19 @@ _TELL_S = 10.0
 Adopted = tuple[int, bytes, bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a child is. `number` is its place in the slots; `consumer` is never used twice."""
+
+    worker_id: str
+    number: int
+    incarnation: int
+
+    @property
+    def consumer(self) -> str:
+        return f"{self.worker_id}.{self.number}.{self.incarnation}"
+
+
 class Turns:
     """Turns of one consumer over its queues. `lock` guards the outcome buffers and the turns themselves.
 
@@ -34,23 +48,28 @@ class Turns:
         self,
         broker: Broker,
         executor: Executor,
-        consumer: str,
-        worker_id: str,
+        identity: Identity,
         queues: Sequence[str],
         result_max_bytes: int,
     ) -> None:
         self.lock = threading.Lock()
-        self.outcomes = [Outcomes(worker_id) for _ in queues]
+        self.outcomes = [Outcomes(identity.worker_id) for _ in queues]
         self._broker = broker
         self._executor = executor
         self._result_max_bytes = result_max_bytes
-        self._consumer = consumer
+        self._consumer = identity.consumer
         self._queues = tuple(queues)
         self._send = 0
         self._next_seq = 1
         self._lost = [False] * len(self._queues)
         self.paused = [False] * len(self._queues)
         """Which queues a read leaves out: those that were paused when their last turn looked, or are damaged."""
+        self.yields = [False] * len(self._queues)
+        """Which queues have a task that waits to be alone, for which this child is to fall empty (protocol 19)."""
+        self.passes = [False] * len(self._queues)
+        """Which queues have one that this child has passed over: it looks again soon, it may be empty by then."""
+        self.steps_aside = [False] * len(self._queues)
+        """For which queues no read is begun for a moment: as it yields, or has passed the bell on to an empty child."""
         self._aside: dict[int, float] = {}
         self._tell_at: dict[int, float] = {}
         self._stale_told = False
@@ -125,10 +144,12 @@ class Turns:
         held: Sequence[int] = (),
         idle: bool = False,
         recover: bool = False,
+        beside: bool = False,
     ) -> list[Claim] | None:
         """Settle what is collected for this queue and claim up to `want` tasks. The caller holds `lock`.
 
         held: numbers of begun claims that have not ended. idle: the child has nothing else, so look for strays too.
+        beside: other claims of the child have not ended, in any queue.
         `want` 0 settles only, and recovers if told to. None: the queue's keys are damaged; its outcomes stand, and it
         is left alone for a while. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
         """
@@ -149,6 +170,8 @@ class Turns:
                 first_seq=self._next_seq,
                 want=want,
                 recover=recover,
+                beside=beside,
+                yields=beside and self.yields[index],
                 adopts=list(adopts),
                 held=list(held) if recover else [],
             )
@@ -167,6 +190,10 @@ class Turns:
             return []
         outcomes.clear(count)
         self.paused[index] = reply.codes.endswith(b"p")
+        if want and (beside or self.yields[index] or self.passes[index]):
+            self.yields[index] = yields = reply.codes.endswith(b"y")
+            self.passes[index] = passes = reply.codes.endswith(b"w")
+            self.steps_aside[index] = yields or (passes and bool(adopts))
         if recover:
             self._lost[index] = False
         if b"s" in reply.codes:
@@ -213,6 +240,7 @@ class Turns:
         now = SYSTEM.monotonic()
         self._aside[index] = now + _ASIDE_S
         self.paused[index] = True
+        self.yields[index] = self.passes[index] = self.steps_aside[index] = False
         if now >= self._tell_at.get(index, 0.0):
             self._tell_at[index] = now + _TELL_S
             LOGGER.error(

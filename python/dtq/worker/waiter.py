@@ -14,7 +14,8 @@ from dtq.worker.channel import Channel
 BLOCK_MS = 8000
 """How long one blocking read waits. Between two reads the child takes a turn that looks for strays."""
 PAUSED_MS = 500
-"""The same while a queue is paused: the turn between two reads sees that it is resumed."""
+"""The same while a queue is paused: the turn between two reads sees that it is resumed. Also while a task waits to be
+alone: the child may be empty by then."""
 
 _SLACK_S = 5.0
 

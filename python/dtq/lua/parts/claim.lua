@@ -65,8 +65,10 @@ if paused_types then
     end
   end
 end
+-- What must be alone is nothing for a child that has other claims under way (protocol 19).
+local beside, yielding = math.floor(flags / 2) % 2 == 1, flags >= 4
 -- Claims one entry unless its state forbids it. `mine`: the entry is in this consumer's own pending list.
--- Answers false when the entry must be claimed alone and this turn already has others.
+-- Answers false when the entry must be claimed alone and this child already has others.
 local function admit(band, entry, fields, value, mine)
   local id, envelope = fields[1], fields[2]
   if id == '' then
@@ -118,7 +120,7 @@ local function admit(band, entry, fields, value, mine)
     end
   end
   local alone = state.kind == 'r' or tail_has(tail, 's')
-  if done or (alone and got > 0) then
+  if done or (alone and (got > 0 or beside)) then
     if mine then shelve(band, entry, true) end
     return false
   end
@@ -161,6 +163,7 @@ local function recover()
                 history_of(fields[1], state.tail), band)
             else
               take(fields[1], running_value(state.attempt, state.released, entry, state.tail), entry, band, fields[2])
+              if tail_has(state.tail, 's') then done = true end
             end
           elseif paused then
             set_aside(band, entry, value, false)
@@ -197,29 +200,56 @@ local function adopt()
     end
   end
 end
+-- A child with others under way passes over what must be alone: it is for an empty one, which may sleep while the bell has
+-- woken this one. So the bell is passed on. If no empty child has come for a while, one child is told to yield, and another
+-- not before a long while, so that the rest goes on. It claims nothing more until the task is gone or it is empty itself,
+-- and rings when it looks. Answers whether to go on here.
+local hint, bell = '', nil -- the bell is rung last: this turn would take it
+local function pass_over(band, waited_ms)
+  local EMPTY_CHILD_MS, NEXT_YIELD_MS = 500, 5000
+  local soon = waited_ms < EMPTY_CHILD_MS
+  if yielding then
+    hint = 'y'
+    if outcomes == 0 then bell = band end
+  elseif soon or now - tonumber(call('HGET', META, 'yielded') or 0) < NEXT_YIELD_MS then
+    hint = 'w'
+    if soon and adopted > 0 then bell = band end
+  else
+    hint, bell = 'y', band
+    call('HSET', META, 'yielded', integer(now))
+  end
+  return hint ~= 'y'
+end
 local function claim_shelf(band)
-  local pending = grouped('XPENDING', STREAM .. band, GROUP, '-', '+', want - got, SHELF)
-  if #pending == 0 then
-    local bands = call('HGET', META, 'shelf') or ''
-    call('HSET', META, 'shelf', (string.gsub(bands, band, '')))
-    return false
-  end
-  for k = 1, #pending do
-    local entry = pending[k][1]
-    local fields = entry_fields(band, entry)
-    if not fields then
-      lost(band, entry)
-    elseif got > 0 and #(fields[2] or '') > room then
-      done = true
-    elseif not admit(band, entry, fields, call('HGET', LIVE, fields[1]), false) then
-      done = true
+  local PASSES_A_TURN = 20 -- what lies behind them waits for an empty child as well
+  local after, passed = '-', 0
+  while true do
+    local pending = grouped('XPENDING', STREAM .. band, GROUP, after, '+', want - got, SHELF)
+    if #pending == 0 then
+      if after == '-' then
+        local bands = call('HGET', META, 'shelf') or ''
+        call('HSET', META, 'shelf', (string.gsub(bands, band, '')))
+      end
+      return
     end
-    if done or got >= want then
-      done = true
-      return false
+    for k = 1, #pending do
+      local entry = pending[k][1]
+      local fields = entry_fields(band, entry)
+      if not fields then
+        lost(band, entry)
+      elseif got > 0 and #(fields[2] or '') > room then
+        done = true
+      elseif not admit(band, entry, fields, call('HGET', LIVE, fields[1]), false) then
+        after, passed = '(' .. entry, passed + 1
+        done = not beside or not pass_over(band, pending[k][3])
+        if not done and passed >= PASSES_A_TURN then return end
+      end
+      if done or got >= want then
+        done = true
+        return
+      end
     end
   end
-  return true
 end
 -- What the common path left aside: one of several ends of a claim, or more than this turn may carry (in order, onto the shelf).
 local function admit_odd()
