@@ -6,7 +6,7 @@ import pytest
 
 from dtq._core import Claim
 from dtq.broker import Broker
-from tests.broker.driver import QUEUE, Child, check_invariants, enqueue, live
+from tests.broker.driver import QUEUE, Child, check_invariants, enqueue, live, state
 from tests.conftest import WaitUntil
 
 
@@ -49,6 +49,18 @@ def test_a_child_with_others_under_way_leaves_it_and_keeps_the_order_of_the_rest
     assert ids_of(busy.turn(9, beside=True).claims) == new[1:]
     assert ids_of(Child(broker).claim(9)) == [last]
     check_invariants(broker)
+
+
+def test_what_has_to_end_does_not_wait_behind_it(broker: Broker) -> None:
+    """Its attempts are used up, so it needs no child: it ends with the turn that claims the task before it."""
+    child = Child(broker, worker="host-dead0001")
+    first, used_up, last = (enqueue(broker, max_attempts=attempts)[0] for attempts in (2, 1, 2))
+    claims = child.claim(3)
+    broker.hand_over(QUEUE, child.consumer, claims[-1].seq + 1, [c.seq for c in claims], "signal SIGKILL")
+    assert ids_of(Child(broker).claim(1)) == [first]
+    assert state(broker, used_up) == "7"
+    assert ids_of(Child(broker).claim(9)) == [last]
+    assert broker.command("HGET", broker.keys.meta(QUEUE), "shelf") == b""
 
 
 def test_many_that_wait_cost_a_turn_little_and_keep_nobody_from_newer_work(broker: Broker) -> None:

@@ -220,11 +220,12 @@ local function pass_over(band, waited_ms)
   end
   return hint ~= 'y'
 end
+-- Behind a task that it takes alone it looks on, for those that only have to end: they must not wait until that has run.
 local function claim_shelf(band)
-  local PASSES_A_TURN = 20 -- what lies behind them waits for an empty child as well
-  local after, passed = '-', 0
+  local LOOKS_A_TURN = 20 -- so many are left lying; what is behind them waits for an empty child as well
+  local after, looks, ending = '-', 0, false
   while true do
-    local pending = grouped('XPENDING', STREAM .. band, GROUP, after, '+', want - got, SHELF)
+    local pending = grouped('XPENDING', STREAM .. band, GROUP, after, '+', ending and LOOKS_A_TURN or want - got, SHELF)
     if #pending == 0 then
       if after == '-' then
         local bands = call('HGET', META, 'shelf') or ''
@@ -233,18 +234,20 @@ local function claim_shelf(band)
       return
     end
     for k = 1, #pending do
-      local entry = pending[k][1]
+      local entry, before = pending[k][1], got
       local fields = entry_fields(band, entry)
       if not fields then
         lost(band, entry)
-      elseif got > 0 and #(fields[2] or '') > room then
+      elseif not ending and got > 0 and #(fields[2] or '') > room then
         done = true
       elseif not admit(band, entry, fields, call('HGET', LIVE, fields[1]), false) then
-        after, passed = '(' .. entry, passed + 1
-        done = not beside or not pass_over(band, pending[k][3])
-        if not done and passed >= PASSES_A_TURN then return end
+        after, looks = '(' .. entry, looks + 1
+        if not ending then done = not beside or not pass_over(band, pending[k][3]) end
+        if looks >= LOOKS_A_TURN and (ending or not done) then return end
+      else
+        ending = ending or (done and got > before)
       end
-      if done or got >= want then
+      if (done or got >= want) and not ending then
         done = true
         return
       end
