@@ -218,7 +218,7 @@ ATTRIBUTES: Final[dict[str, Case]] = {
         retention_ms=86_400_000, dead_letter=True, error=None, tail=b"", deadline_ms=0, history=False, solo=False,
         cancel_requested=False,
     ),
-    "TurnReply": read(REPLY, codes=b"d", claims=[CLAIM], late=False),
+    "TurnReply": read(REPLY, codes=b"d", claims=[CLAIM], late=False, envelope_bytes=len(ENVELOPE)),
     "Outcomes": read(OUTCOMES, ids=[ID], byte_size=len(ID_BLOCK) + len(_core.pack_args([LIVE, RECORD_OF_RESULT]))),
     "DueTask": read(DUE_TASKS[0], id=ID, score=NOW_MS, band=5, status=4, error=None),
     "SlotRow": read(

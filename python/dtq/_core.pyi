@@ -294,6 +294,9 @@ class TurnReply:
     @property
     def late(self) -> bool:
         """The script had seen a newer send of this consumer and did nothing."""
+    @property
+    def envelope_bytes(self) -> int:
+        """Bytes of all claimed envelopes."""
 
 def parse_claims(reply: list[object], consumer: str = "", first_seq: int = 0) -> TurnReply:
     """Reply of the turn script: [codes, ms now, then entry, id, live value, band, envelope of each claim] or [b"late"].

@@ -123,6 +123,7 @@ pub struct TurnReply {
     codes: Py<PyBytes>,
     claims: Py<PyList>,
     late: bool,
+    envelope_bytes: usize,
 }
 
 /// Strings that most claims of a batch share.
@@ -284,6 +285,7 @@ fn parse_claims(reply: &Bound<'_, PyList>, consumer: &str, first_seq: u64) -> Py
     let codes = bytes_item(&reply.get_item(0)?, "reply", 0)?.clone();
     let late = count == 1 && codes.as_bytes() == b"late";
     let mut claims = Vec::new();
+    let mut envelope_bytes = 0;
     if count > FRONT {
         let now_ms = bytes_item(&reply.get_item(1)?, "reply", 1)?.clone();
         let consumer = consumer.as_bytes();
@@ -293,6 +295,7 @@ fn parse_claims(reply: &Bound<'_, PyList>, consumer: &str, first_seq: u64) -> Py
         claims.reserve((count - FRONT) / 4);
         while at < count {
             let items = take_items(reply, &mut at, &plain, seq)?;
+            envelope_bytes += items.envelope.as_bytes().len();
             claims.push(Bound::new(py, claim(items, &mut shared)?)?);
             seq += 1;
         }
@@ -305,6 +308,7 @@ fn parse_claims(reply: &Bound<'_, PyList>, consumer: &str, first_seq: u64) -> Py
         },
         claims: PyList::new(py, claims)?.unbind(),
         late,
+        envelope_bytes,
     })
 }
 

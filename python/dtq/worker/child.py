@@ -195,7 +195,7 @@ class Child:
             raise RuntimeError(f"claim numbers {claims[0].seq}+{len(claims)} do not fit the slot; this is a bug in dtq")
         # Redis' clock is the one that counts; the moment of the claim ties ours to it.
         self._clock_offset_ns = claims[0].started_ms * 1_000_000 - SYSTEM.boottime_ns()
-        self._pace.claimed(len(claims))
+        self._pace.claimed(len(claims), self._turns.claimed_bytes)
         self._batches.append((index, deque(claims)))
         # Without async handlers nothing runs beside anything.
         self._alone = self._alone or (self._has_async and any(claim.solo for claim in claims))

@@ -1,8 +1,12 @@
-"""How much a child claims at once: as many tasks as fit its time budget, by how long handlers have taken of late."""
+"""How much a child claims at once: what fits its time budget, by how long handlers took and how large payloads were."""
 
 from __future__ import annotations
 
+from dtq.broker.working import TURN_BYTES
+
 _GROWTH = 4
+_FILL = 0.8
+"""So much of what a turn may carry is asked for: what does not fit was read in vain, and goes over the shelf."""
 
 
 class Pace:
@@ -12,6 +16,7 @@ class Pace:
         self._budget_ns = budget_s * 1e9
         self._most = most
         self._average_ns = 0.0
+        self._average_bytes = 1.0
         self._last = 0
 
     def ran(self, nanoseconds: int) -> None:
@@ -20,13 +25,17 @@ class Pace:
         weight = 0.5 if nanoseconds > self._average_ns else 0.05
         self._average_ns += weight * (nanoseconds - self._average_ns)
 
-    def claimed(self, count: int) -> None:
-        """A turn brought this many."""
+    def claimed(self, count: int, size: int) -> None:
+        """A turn brought this many tasks, of `size` bytes together."""
         self._last = count
+        each = size / count
+        weight = 0.5 if each > self._average_bytes else 0.05
+        self._average_bytes += weight * (each - self._average_bytes)
 
     def want(self) -> int:
         """How many to ask for."""
         if not self._average_ns:
             return 1
         fits = int(self._budget_ns / max(self._average_ns, 1000.0))
-        return max(1, min(fits, self._most, max(_GROWTH, self._last * _GROWTH)))
+        carries = int(_FILL * TURN_BYTES / self._average_bytes)
+        return max(1, min(fits, carries, self._most, max(_GROWTH, self._last * _GROWTH)))

@@ -64,6 +64,8 @@ class Turns:
         self._lost = [False] * len(self._queues)
         self.paused = [False] * len(self._queues)
         """Which queues a read leaves out: those that were paused when their last turn looked, or are damaged."""
+        self.claimed_bytes = 0
+        """Bytes of the envelopes that the last turn with claims brought."""
         self.yields = [False] * len(self._queues)
         """Which queues have a task that waits to be alone, for which this child is to fall empty (protocol 19)."""
         self.passes = [False] * len(self._queues)
@@ -200,6 +202,7 @@ class Turns:
             self._tell_stale(reply.codes.count(b"s"))
         claims = reply.claims
         if claims:
+            self.claimed_bytes = reply.envelope_bytes
             self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
         return claims
 

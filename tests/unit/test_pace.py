@@ -1,0 +1,39 @@
+"""How much a child claims at once."""
+
+from __future__ import annotations
+
+from dtq.broker.working import TURN_BYTES
+from dtq.worker.pace import Pace
+
+QUICK_NS = 10_000
+
+
+def grown(pace: Pace, size: int, turns: int = 10) -> int:
+    """What is asked for after some turns that brought all they were asked for, of `size` bytes each."""
+    for _ in range(turns):
+        count = pace.want()
+        pace.claimed(count, count * size)
+        pace.ran(QUICK_NS)
+    return pace.want()
+
+
+def test_a_claim_starts_with_one_and_grows_to_the_most() -> None:
+    pace = Pace(0.02, 100)
+    assert pace.want() == 1
+    assert grown(pace, 200) == 100
+
+
+def test_slow_handlers_are_claimed_one_by_one() -> None:
+    pace = Pace(0.02, 100)
+    grown(pace, 200)
+    pace.ran(1_000_000_000)
+    assert pace.want() == 1
+
+
+def test_no_more_is_asked_for_than_a_turn_carries() -> None:
+    """What a turn reads beyond its bound goes to the shelf and is read again: nine of ten tasks of 64 KiB did."""
+    pace = Pace(0.02, 100)
+    for size in (16 * 1024, 64 * 1024, 900 * 1024):
+        want = grown(pace, size)
+        assert want == 1 or want * size <= TURN_BYTES
+    assert grown(pace, 200, turns=200) == 100, "small payloads are claimed by the hundred again"
