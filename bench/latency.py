@@ -4,7 +4,8 @@
 
 Each is measured beside its floor in the same run, in turns. For the first a bare XADD that wakes a process in a
 blocking XREADGROUP: through redis-py (floor), and over plain sockets with hiredis, about the least that Python can do
-(wire floor). For the second a bare XREADGROUP with the same COUNT over a plain socket.
+(wire floor). For the second a bare XREADGROUP with the same COUNT over a plain socket, and a bare EVALSHA: a script
+that reads as many entries of the same size and gives them back, called as turns are.
 """
 
 from __future__ import annotations
@@ -102,13 +103,24 @@ def start_latency(server: Server, samples: int, children: int) -> dict[str, Any]
 def claim_latency(server: Server, turns: int) -> dict[str, Any]:
     """A turn that claims 1, 10 or 100 tasks and settles none, on an idle server and on one that is half busy."""
     result: dict[str, Any] = {
-        name: {} for name in ("claim_p50_us", "claim_p99_us", "claim_floor_p50_us", "claim_floor_p99_us")
+        name: {}
+        for name in (
+            "claim_p50_us",
+            "claim_p99_us",
+            "claim_floor_p50_us",
+            "claim_floor_p99_us",
+            "claim_evalsha_p50_us",
+            "claim_over_evalsha",
+        )
     }
     for state in ("idle", "half_load"):
         server.clear()
         with load.half(server) if state == "half_load" else load.none() as measured_load:
             for size in SIZES:
-                claims, floors = time_claims(server, size, turns)
+                claims, floors, scripts = time_claims(server, size, turns)
+                bare_us = percentile(scripts, 50)
+                result["claim_evalsha_p50_us"].setdefault(state, {})[str(size)] = bare_us
+                result["claim_over_evalsha"].setdefault(state, {})[str(size)] = percentile(claims, 50) / bare_us
                 for percent in (50, 99):
                     result[f"claim_p{percent}_us"].setdefault(state, {})[str(size)] = percentile(claims, percent)
                     result[f"claim_floor_p{percent}_us"].setdefault(state, {})[str(size)] = percentile(floors, percent)
@@ -117,7 +129,8 @@ def claim_latency(server: Server, turns: int) -> dict[str, Any]:
     return {"turns": turns, **result}
 
 
-def time_claims(server: Server, size: int, turns: int) -> tuple[list[float], list[float]]:
+def time_claims(server: Server, size: int, turns: int) -> tuple[list[float], list[float], list[float]]:
+    """Times of turns, of bare reads and of bare scripts, in microseconds, taken in turns."""
     consumer = Consumer(server, "claims")
     key = server.bare_key
     server.client.delete(key)
@@ -125,6 +138,10 @@ def time_claims(server: Server, size: int, turns: int) -> tuple[list[float], lis
     wire = bare.Wire(server.url)
     claims: list[float] = []
     floors: list[float] = []
+    scripts: list[float] = []
+    bare_key = f"{key}:script"
+    server.client.delete(bare_key)
+    server.client.xgroup_create(bare_key, bare.GROUP, id="0", mkstream=True)
     for _ in range(turns + WARM_UP):
         consumer.enqueue(size)
         started = time.perf_counter_ns()
@@ -141,9 +158,16 @@ def time_claims(server: Server, size: int, turns: int) -> tuple[list[float], lis
         entries = [entry for entry, _ in reply[0][1]]
         wire.call("XACK", key, bare.GROUP, *entries)
         wire.call("XDEL", key, *entries)
+
+        consumer.fill_bare(bare_key, size)
+        started = time.perf_counter_ns()
+        bare_entries = consumer.claim_bare(bare_key, bare.GROUP, size)
+        scripts.append((time.perf_counter_ns() - started) / 1000)
+        consumer.end_bare(bare_key, bare.GROUP, bare_entries)
     wire.close()
     consumer.close()
-    return claims[WARM_UP:], floors[WARM_UP:]
+    server.client.delete(bare_key)
+    return claims[WARM_UP:], floors[WARM_UP:], scripts[WARM_UP:]
 
 
 def _calm() -> None:

@@ -12,6 +12,15 @@ from dtq.clock import SYSTEM
 from dtq.settings import Settings
 
 WORKER = "bench-00000001"
+BARE_CLAIM = """
+local read = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', ARGV[3], 'STREAMS', KEYS[1], '>')
+local out = {}
+for _, entry in ipairs(read[1][2]) do
+  out[#out + 1], out[#out + 2], out[#out + 3] = entry[1], entry[2][1], entry[2][2]
+end
+return out
+"""
+"""The least that a script can do to claim: read the entries and give them back. No fence, state, order or counter."""
 RESULT_BYTES = 262_144
 
 
@@ -28,6 +37,7 @@ class Consumer:
         self._claims: list[Claim] = []
         self._send = 0
         self._seq = 1
+        self._bare_sha: bytes | None = None
 
     def enqueue(self, count: int) -> None:
         """Enqueue tasks with one script call."""
@@ -69,6 +79,23 @@ class Consumer:
             drained += claimed
             self.end()
         assert drained == tasks, f"{drained} of {tasks} tasks were drained"
+
+    def fill_bare(self, key: str, count: int) -> None:
+        """Put entries of the same size on a bare stream."""
+        for number in range(count):
+            envelope = self._head.encode(payload(number), RESULT_BYTES)
+            self._broker.command("XADD", key, "*", new_ids(SYSTEM.now_ms(), os.urandom(10), 1)[0], envelope)
+
+    def claim_bare(self, key: str, group: str, want: int) -> list[bytes]:
+        """BARE_CLAIM by EVALSHA, over the connection that turns use; the entries it brought."""
+        if self._bare_sha is None:
+            self._bare_sha = self._broker.command("SCRIPT", "LOAD", BARE_CLAIM)
+        return self._broker.command("EVALSHA", self._bare_sha, 1, key, group, self._consumer, want)[::3]
+
+    def end_bare(self, key: str, group: str, entries: list[bytes]) -> None:
+        """Take entries off a bare stream."""
+        self._broker.command("XACK", key, group, *entries)
+        self._broker.command("XDEL", key, *entries)
 
     def close(self) -> None:
         """Close the connections."""
