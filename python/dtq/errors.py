@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class DtqError(Exception):
     """The base of every error of dtq.
 
-    `code` and `http_status` are what the HTTP interface answers; `reason` is the label in the metric of refused
-    enqueues (None where the error never refuses one).
+    `code` and `http_status` are for programs that pass it on to others; `reason` is a label to count refused enqueues
+    by (None where the error never refuses one).
     """
 
     code: str = "DTQ_ERROR"

@@ -129,7 +129,7 @@ def requeue(
 ) -> int:
     """Queue dead letters again: those named, or with --all or a filter many, oldest first, while the queue has room.
 
-    Attempts, ttl and history start over; what failed before stays visible. A passed deadline needs a new one.
+    Attempts and ttl start over; old attempts stay in the history. A passed deadline needs a new one.
 
     Exit codes: 0 all queued, 1 some of many were refused, 2 usage (a passed deadline too), 3 Redis unavailable,
     4 not found, 5 refused: the task is not dead, its lock or key is held, the queue is full, or not confirmed.

@@ -49,7 +49,7 @@ class Listener(threading.Thread):
                 continue
             except DtqError as error:
                 if not self._backoff_s:
-                    LOGGER.info("cancels are not heard at once, but found within a second: %s", error)
+                    LOGGER.info("cancels are not heard at once, but found within 2 s: %s", error)
             except Exception:
                 LOGGER.exception("hearing notes failed; this is a bug in dtq")
             finally:
