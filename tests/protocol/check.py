@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tests.protocol.invariants import check, goal
@@ -140,11 +141,22 @@ def report(name: str, off: str, seconds: float) -> str:
     return result.verdict
 
 
+def known(names: Iterable[str], there: Collection[str], what: str) -> None:
+    """Leave with a message where a name is none of those that there are."""
+    for name in names:
+        if name not in there:
+            sys.exit(f"there is no {what} {name!r}; there are {', '.join(there)}")
+
+
 def main() -> None:
     """Run what the command line asks for; exit 1 where a scenario with all rules is broken."""
     words = sys.argv[1:]
     seconds = int(words.pop(0)) if words and words[0].isdigit() else 60
-    if words[:1] == ["naive"]:
+    naive = words[:1] == ["naive"]
+    if naive:
+        known([rule for word in words[1:2] for rule in word.split(",")], ALL._fields, "rule")
+    known(words[2:] if naive else words, SCENARIOS, "scenario")
+    if naive:
         wanted = {words[1]: " ".join(words[2:]) or NAIVE.get(words[1], " ".join(SCENARIOS))} if words[1:] else NAIVE
         for off, names in wanted.items():
             for name in names.split():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.check import search
+from tests.protocol.check import main, search
 from tests.protocol.rules import ALL, Config, without
 from tests.protocol.scenarios import NAIVE, SCENARIOS
 
@@ -49,6 +49,17 @@ def test_without_the_rule_something_breaks(rules: str, name: str) -> None:
 def test_every_rule_has_a_scenario_that_shows_what_it_is_for() -> None:
     """No rule of the model is there for nothing."""
     assert {rule for rules in NAIVE for rule in rules.split(",")} == set(ALL._fields)
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["5", "no-scenario"], ["naive", "no-rule"], ["naive", "full_token", "no-scenario"]]
+)
+def test_a_name_that_does_not_exist_is_said_with_those_that_do(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["check", *words])
+    with pytest.raises(SystemExit, match=f"{words[-1]}.*; there are "):
+        main()
 
 
 def test_the_table_of_rules_names_scripts_and_tests_that_exist() -> None:
