@@ -19,6 +19,7 @@ from tests.process.harness import Stage
 from tests.servers import PrivateServer, free_port
 
 SECRET = "SECRET-1234"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "workers.md"
 
 
 class BlackHole:
@@ -176,6 +177,24 @@ def test_tls_verifies_unless_told_otherwise(
                 app.enqueue("noop")
         else:
             assert app.enqueue("noop").status() == "queued"
+
+
+@pytest.mark.parametrize("children", [1, 3])
+def test_how_many_connections_a_worker_holds(stage: Stage, clean_server: PrivateServer, children: int) -> None:
+    """docs/guide/workers.md: 2 + 2 for each child; maxclients is chosen by it."""
+    assert "**Connections**: a worker holds 2 + 2 × children." in GUIDE.read_text()
+    stage.app.broker.queues()
+    with clean_server.client() as client:
+        mine = {each["id"] for each in client.client_list()}
+
+        def commands() -> list[str]:
+            return sorted(each["cmd"] for each in client.client_list() if each["id"] not in mine)
+
+        worker = stage.worker(children=children, ready=False)
+        stage.wait_until(lambda: commands().count("xreadgroup") == children, 20, "the children wait")
+        stage.wait_until(lambda: "psubscribe" in commands(), 10, "the listener listens")
+        held = commands()
+    assert len(held) == 2 + 2 * children, (held, worker.log)
 
 
 @pytest.mark.parametrize("level", [10, 20])
