@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +12,7 @@ from dtq._core import parse_record
 from dtq.broker import Broker
 from dtq.errors import GroupLost
 from dtq.keys import GROUP, SHELF
+from dtq.settings import Settings
 from tests.broker.driver import QUEUE, Child, check_invariants, enqueue, live, state
 
 
@@ -42,6 +45,21 @@ def test_success_with_retention_zero_leaves_nothing(broker: Broker) -> None:
     assert state(broker, task) == "0"
     assert broker.command("LLEN", broker.keys.recent(QUEUE, "succeeded")) == 0
     assert broker.command("HLEN", broker.keys.live(QUEUE)) == 0
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_the_list_of_recent_tasks_is_bounded(settings: Settings, broker: Broker, bound: int) -> None:
+    """DTQ_RECENT ids at most stand in it, the newest first; 0: none, also of those that stood before."""
+    recent = broker.keys.recent(QUEUE, "succeeded")
+    broker.command("RPUSH", recent, "older", "oldest")
+    tasks = enqueue(broker, 5)
+    with closing(Broker(replace(settings, recent=bound))) as bounded:
+        child = Child(bounded)
+        for claim in child.claim(5):
+            child.end(claim)
+        child.turn(0)
+    listed = [task.decode() for task in broker.command("LRANGE", recent, 0, -1)]
+    assert listed == tasks[::-1][:bound]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)

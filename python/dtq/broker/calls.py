@@ -17,6 +17,10 @@ MINIMUM = {"redis": (7, 0), "valkey": (7, 2)}
 EVICTING = ("allkeys", "volatile")
 
 
+_BEFORE_ALL = -10_000_000
+"""As the last index that LTRIM keeps: nothing stays. -1, one before the first, would mean the last element: all stays."""
+
+
 class Calls:
     """The base of the broker.
 
@@ -33,7 +37,8 @@ class Calls:
         self.transport = Transport(self.resolve_url, settings.enqueue_deadline_s)
         self.async_transport = AsyncTransport(self.resolve_url, settings.enqueue_deadline_s)
         retention_ms = max(60_000, int(settings.task_retention_s * 1000))
-        self._common = [self.keys.events(), str(retention_ms), str(settings.recent - 1), str(settings.dead_letter_max)]
+        recent_last = settings.recent - 1 if settings.recent else _BEFORE_ALL
+        self._common = [self.keys.events(), str(retention_ms), str(recent_last), str(settings.dead_letter_max)]
 
     def resolve_url(self) -> str:
         """The server's URL: the setting, or the embedded store's, which is started (or found running) here.
