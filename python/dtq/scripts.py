@@ -17,9 +17,6 @@ _LUA = Path(__file__).parent / "lua"
 _INCLUDE = re.compile(r"^--@include (\w+)$", re.MULTILINE)
 QUEUE_KEYS: Final = 11
 """How many KEYS a queue script receives (keys.Keys.of_queue)."""
-COMMON_ARGUMENTS: Final = 4
-"""ARGV 1 to 4 of every queue script: events channel, retention of failures (ms), last index of a recent list, bound of
-dead letters."""
 
 
 class Script:
