@@ -9,10 +9,8 @@ python -m bench.peers --report FILE         table and chart from a JSON file, no
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.machine import describe
 from bench.peers.cycle import measure
 from bench.peers.entrant import DEFAULTS, Entrant, Session
 from bench.peers.environments import HERE, ROOT, Adapter, Unavailable, chart_python, load_adapters, prepare
@@ -157,25 +156,8 @@ def _save(report: dict[str, Any], out: Path) -> Path:
 
 
 def _machine(server: Server, options: argparse.Namespace) -> dict[str, Any]:
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpus": os.cpu_count(),
-        "cpu": models[0] if models else platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "redis": server.version,
-        "python": platform.python_version(),
-        "revision": revision.strip(),
-        "rounds": 0,
-        "quick": options.quick,
-        "seed": options.seed,
-        "load_average_before": os.getloadavg()[0],
-    }
+    facts = {"rounds": 0, "quick": options.quick, "seed": options.seed}
+    return {**describe(server.version), **facts}
 
 
 def _arguments() -> argparse.Namespace:
