@@ -18,7 +18,7 @@ EVICTING = ("allkeys", "volatile")
 
 
 _BEFORE_ALL = -10_000_000
-"""As the last index that LTRIM keeps: nothing stays. -1, one before the first, would mean the last element: all stays."""
+"""The last index that LTRIM keeps where nothing is to stay: -1 would be the last element, and all would stay."""
 
 
 class Calls:

@@ -35,7 +35,7 @@ _SLOW_NS = 1_000_000
 _OLD_NS = 5_000_000
 """No outcome waits longer than this for its settle, if handlers are quick."""
 
-_ASIDE_S = 0.1
+_STEP_ASIDE_S = 0.1
 """How long a child reads nothing, to look again, while a task waits to be alone (protocol 19)."""
 
 _ENOUGH = "max_tasks_per_child reached"
@@ -210,7 +210,7 @@ class Child:
         streams, block_ms, adoption = self._rounds.nothing, 0, None
         if not self._waiter.reading:
             if any(self._turns.steps_aside):
-                self._waiter.pause(_ASIDE_S)
+                self._waiter.pause(_STEP_ASIDE_S)
                 return
             streams, block_ms = self._rounds.streams(self._turns.paused)
             if not streams:
