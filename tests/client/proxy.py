@@ -4,63 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import tempfile
-import threading
 from pathlib import Path
-from typing import Self
+
+from tests.forwarder import Forwarder
 
 
-class Proxy:
+class Proxy(Forwarder):
     """Forwards connections to a unix socket. `drop` replies of `only` commands are swallowed, their connection cut.
 
     piece: requests reach the server in so many bytes at a time, as on a slow network; 0: as they come.
     """
 
     def __init__(self, target: Path) -> None:
-        self._target = target
-        self._directory = tempfile.TemporaryDirectory(prefix="dtq-proxy-")
-        self.url = f"unix://{self._directory.name}/s"
+        super().__init__(target)
         self.drop = 0
         self.only = b"EVALSHA"
         self.dropped = 0
         self.piece = 0
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(f"{self._directory.name}/s")
-        self._listener.listen()
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for opened in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                opened.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(5)
-        for opened in (self._listener, *self._sockets):
-            opened.close()
-        self._directory.cleanup()
-
-    def _start(self, run: object, *arguments: object) -> None:
-        thread = threading.Thread(target=run, args=arguments, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(str(self._target))
-            self._sockets += [client, server]
-            last = [b""]
-            self._start(self._forward, client, server, last)
-            self._start(self._answer, server, client, last)
+    def _connected(self, client: socket.socket, server: socket.socket) -> None:
+        last = [b""]
+        self._start(self._forward, client, server, last)
+        self._start(self._answer, server, client, last)
 
     def _forward(self, client: socket.socket, server: socket.socket, last: list[bytes]) -> None:
         with contextlib.suppress(OSError):

@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from dtq.scripts import names, script
+from tests.forwarder import Forwarder
 
 Words = list[bytes]
 
@@ -99,38 +98,20 @@ class _Connection:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-class Gate:
+class Gate(Forwarder):
     """Forwards connections to a unix socket; `hold` arms it for one command. passed: what it let through, by name."""
 
     def __init__(self, target: Path) -> None:
-        self._target = target
-        self._directory = tempfile.TemporaryDirectory(prefix="dtq-gate-")
-        self.url = f"unix://{self._directory.name}/s"
+        super().__init__(target)
         self._names = {script(name).sha.encode(): name for name in names()}
         self.passed: Counter[str] = Counter()
         self._holds: list[Hold] = []
         self._lock = threading.Lock()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(f"{self._directory.name}/s")
-        self._listener.listen(64)
-        self._sockets: list[socket.socket] = [self._listener]
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for hold in self._holds:
             hold.release(deliver=False)
-        for opened in self._sockets:
-            with contextlib.suppress(OSError):
-                opened.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(5)
-        for opened in self._sockets:
-            opened.close()
-        self._directory.cleanup()
+        super().__exit__()
 
     def hold(
         self,
@@ -148,29 +129,11 @@ class Gate:
 
     # --- the threads ---------------------------------------------------------------------------------------------
 
-    def _start(self, run: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=run, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            try:
-                server.connect(str(self._target))
-            except OSError:  # the server is down
-                client.close()
-                server.close()
-                continue
-            pid: int = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-            connection = _Connection(client, server, pid)
-            self._sockets += [client, server]
-            self._start(self._forward, connection)
-            self._start(self._answer, connection)
+    def _connected(self, client: socket.socket, server: socket.socket) -> None:
+        pid: int = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        connection = _Connection(client, server, pid)
+        self._start(self._forward, connection)
+        self._start(self._answer, connection)
 
     def _forward(self, connection: _Connection) -> None:
         buffer = bytearray()
