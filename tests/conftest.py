@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 import pytest
 
 from tests.servers import PrivateServer
+from tests.troubles import CONFIG
 
 T = TypeVar("T")
 
@@ -50,6 +51,13 @@ def redis_server() -> Iterator[PrivateServer]:
 def valkey_server() -> Iterator[PrivateServer]:
     """The Valkey of the embedded extra, shared by the session, without persistence."""
     with _started("valkey", 'pip install "dtq[embedded]"') as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def troubled_server() -> Iterator[PrivateServer]:
+    """A server for the troubles of one file, with data that outlives it."""
+    with PrivateServer(tcp=True, persistence=True, config=CONFIG) as server:
         yield server
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import dtq
 from tests.servers import PrivateServer
-from tests.troubles import CONFIG, TROUBLES
+from tests.troubles import TROUBLES
 
 DEADLINE_S = 1.0
 WORDS = {
@@ -27,13 +27,6 @@ WORDS = {
     "gone": "cannot be reached",
 }
 """What the message says of it."""
-
-
-@pytest.fixture(scope="module")
-def troubled_server() -> Iterator[PrivateServer]:
-    """A server of its own, with data that outlives it."""
-    with PrivateServer(tcp=True, persistence=True, config=CONFIG) as server:
-        yield server
 
 
 def enqueue_many(app: dtq.App) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,6 @@ class WorkerProcess:
     """One worker in a process group of its own. `log` is what it wrote to stderr."""
 
     def __init__(self, environment: dict[str, str], directory: Path, app: str = APP, **options: Any) -> None:
-        import json
-
         self.log_path = Path(tempfile.mkstemp(suffix=".log", dir=directory)[1])
         options.setdefault("log_level", 10)
         with self.log_path.open("wb") as log:
@@ -146,6 +145,26 @@ class Stage:
                 "children ready",
             )
         return worker
+
+    @contextlib.contextmanager
+    def command(
+        self, *prefix: str, app: str = APP, output: int = subprocess.DEVNULL
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker of two children behind a prefix of its command line, such as `unshare`; killed in the end."""
+        process = subprocess.Popen(
+            [*prefix, sys.executable, "-c", RUN, app, json.dumps({"children": 2, "log_level": 10})],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
     def effects(self, word: str | None = None, name: str | None = None) -> list[Effect]:
         """What handlers left so far."""

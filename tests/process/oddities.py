@@ -256,15 +256,11 @@ def daemons(context: dtq.Context, name: str, how: str) -> str:
     return name
 
 
-@app.task(name="who_first")
-def who_first(context: dtq.Context, name: str, way: str, seconds: float) -> str:
-    """The first attempt ends in one of several ways, later ones well."""
+@app.task(name="which_attempt")
+def which_attempt(context: dtq.Context, name: str, seconds: float) -> str:
+    """Take a while, and tell the number of the attempt."""
     effect("start", name, context.attempt)
     time.sleep(seconds)
-    if context.attempt == 1 and way == "raise":
-        raise ValueError("too late")
-    if context.attempt == 1 and way == "retry":
-        raise dtq.Retry(after=0.01)
     return f"attempt {context.attempt}"
 
 

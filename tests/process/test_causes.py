@@ -26,18 +26,11 @@ def killed(lasting_stage: Stage) -> Stage:
     ("how", "cause"),
     [
         ("SIGKILL", "signal SIGKILL"),
-        ("SIGBUS", "signal SIGBUS"),
-        ("SIGFPE", "signal SIGFPE"),
-        ("SIGILL", "signal SIGILL"),
         ("SIGHUP", "signal SIGHUP"),
-        ("SIGALRM", "signal SIGALRM"),
-        ("SIGXCPU", "signal SIGXCPU"),
-        ("SIGUSR2", "signal SIGUSR2"),
         ("real-time 3", "signal 37"),
         ("null pointer", "signal SIGSEGV"),
         ("abort", "signal SIGABRT"),
         ("exit 0", "exit 0"),
-        ("exit 1", "exit 1"),
         ("exit 255", "exit 255"),
     ],
 )
@@ -176,14 +169,14 @@ def test_a_task_that_kills_its_worker_every_time_ends(open_stage: Callable[..., 
 
 
 def test_evictions_are_free_however_many(open_stage: Callable[..., Stage]) -> None:
-    """Five stops that run out of patience cost a task with a single attempt nothing (S051)."""
+    """Stops that run out of patience cost a task with a single attempt nothing (S051)."""
     stage = open_stage(shutdown_grace_s=0.1, kill_grace_s=0.3)
     tasks = [
         stage.app.enqueue("sleep", {"name": "sync", "seconds": 60}, max_attempts=1),
         stage.app.enqueue("async_sleep", {"name": "async", "seconds": 60}, max_attempts=1),
         stage.app.enqueue("stubborn", {"name": "deaf"}, max_attempts=1),
     ]
-    for attempt in range(1, 6):
+    for attempt in range(1, 4):
         worker = stage.worker(children=3)
         for name in ("sync", "async", "deaf"):
             stage.started(name, attempt)
@@ -191,11 +184,11 @@ def test_evictions_are_free_however_many(open_stage: Callable[..., Stage]) -> No
         assert worker.wait(5) == 6
     for handle in tasks:
         task = handle.task()
-        assert task.released == 5
-        assert [line.cause for line in task.history] == ["released"] * 5
+        assert task.released == 3
+        assert [line.cause for line in task.history] == ["released"] * 3
     worker = stage.worker(children=3)
     for name in ("sync", "async", "deaf"):
-        stage.started(name, 6)
+        stage.started(name, 4)
 
 
 def test_one_dead_letter_for_each_poison(open_stage: Callable[..., Stage]) -> None:

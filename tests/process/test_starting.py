@@ -13,27 +13,27 @@ from tests.conftest import WaitUntil
 from tests.process.harness import APP, Stage
 from tests.servers import PrivateServer
 
+UNUSABLE = {
+    "no_such_module_at_all:app": "no_such_module_at_all",
+    "tests.process.handlers:missing": "missing",
+    "tests.process.handlers:sleep_": "sleep_",
+    "os:path": "os",
+    "tests.process.app_without_tasks:app": "no tasks",
+    "tests.process.app_that_raises:app": "broken on purpose",
+    "tests.process.app_that_exits:app": "app_that_exits",
+    "tests.process.app_that_dies:app": "process",
+    "tests.process.app_that_interrupts:app": "app_that_interrupts:app: importing it raised KeyboardInterrupt",
+}
+"""What cannot be used as an app, and a word of what is said of it."""
+
 
 @pytest.mark.parametrize("preload", [True, False])
-@pytest.mark.parametrize(
-    ("app", "word"),
-    [
-        ("no_such_module_at_all:app", "no_such_module_at_all"),
-        ("tests.process.handlers:missing", "missing"),
-        ("tests.process.handlers:sleep_", "sleep_"),
-        ("os:path", "os"),
-        ("tests.process.app_without_tasks:app", "no tasks"),
-        ("tests.process.app_that_raises:app", "broken on purpose"),
-        ("tests.process.app_that_exits:app", "app_that_exits"),
-        ("tests.process.app_that_dies:app", "process"),
-        ("tests.process.app_that_interrupts:app", "app_that_interrupts:app: importing it raised KeyboardInterrupt"),
-    ],
-)
-def test_an_app_that_cannot_be_used(stage: Stage, app: str, word: str, preload: bool) -> None:
+def test_an_app_that_cannot_be_used(stage: Stage, preload: bool) -> None:
     """Exit code 2 and one line that names the app."""
-    worker = stage.worker(app=app, ready=False, log_level=20, preload=preload)
-    assert worker.wait() == 2, worker.log
-    assert word in worker.log.splitlines()[-1]
+    workers = {app: stage.worker(app=app, ready=False, log_level=20, preload=preload) for app in UNUSABLE}
+    for app, word in UNUSABLE.items():
+        assert workers[app].wait(30) == 2, workers[app].log
+        assert word in workers[app].log.splitlines()[-1]
 
 
 def test_no_server(stage: Stage, tmp_path: Path) -> None:

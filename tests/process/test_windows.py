@@ -201,6 +201,14 @@ WITH_WORKER = {
     after_the_handler_claimed,
     between_settle_and_its_reply,
 }
+WITH_SERVER = {
+    between_read_and_adopt,
+    between_adopt_and_its_reply,
+    between_claim_and_its_reply,
+    in_the_handler_claimed,
+    after_the_handler_claimed,
+    between_settle_and_its_reply,
+}
 LATE = {
     # The same, and the command arrives after all, when the dead child's hand-over is through.
     before_the_read: ONCE,
@@ -236,13 +244,13 @@ def kill_server(scene: Scene, reached: Reached, worker: WorkerProcess) -> None:
 
 
 def _cases() -> Iterator[Any]:
-    """Every window with every kill; a worker's death takes a lease, so some of those wait for `make soak`."""
+    """Every window with every kill. Where another window meets the same state, and takes a lease or a restart, the case
+    waits for `make soak`."""
+    soon = {kill_child: set(WINDOWS), kill_worker: WITH_WORKER, kill_server: WITH_SERVER}
     for window, fates in WINDOWS.items():
         for kill, fate in zip((kill_child, kill_worker, kill_server), fates, strict=True):
-            late = kill is kill_worker and window not in WITH_WORKER
-            yield pytest.param(
-                window, kill, fate, id=f"{window.__name__}-{kill.__name__}", marks=[pytest.mark.slow] if late else []
-            )
+            marks = [] if window in soon[kill] else [pytest.mark.slow]
+            yield pytest.param(window, kill, fate, id=f"{window.__name__}-{kill.__name__}", marks=marks)
     for window, fate in LATE.items():
         yield pytest.param(window, kill_child_late, fate, id=f"{window.__name__}-kill_child_late")
 

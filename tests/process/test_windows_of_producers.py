@@ -141,7 +141,7 @@ def dead_letters(scene: Scene) -> list[Any]:
 
 @WHOM
 @APPLIED
-@pytest.mark.parametrize("act", ["requeue", "requeue all"])
+@pytest.mark.parametrize("act", [pytest.param("requeue", marks=pytest.mark.slow), "requeue all"])
 def test_a_kill_in_the_middle_of_a_requeue(
     scene: Scene, dead_letters: list[Any], act: str, whom: str, applied: bool
 ) -> None:

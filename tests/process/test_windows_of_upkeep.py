@@ -17,8 +17,7 @@ from tests.process.gate import Command, Hold
 from tests.process.harness import WorkerProcess
 from tests.process.scene import KILLED, LOST, ONCE, Fate, Scene
 
-APPLIED = pytest.mark.parametrize("applied", [False, True], ids=["not_applied", "applied"])
-WHOM = pytest.mark.parametrize("whom", ["supervisor", "server"])
+SLOW = pytest.mark.slow  # another case meets the same state in Redis: it waits for `make soak`
 
 
 def hands_over(command: Command) -> bool:
@@ -62,8 +61,15 @@ def kill(scene: Scene, whom: str, worker: WorkerProcess, hold: Hold) -> None:
 # --- hand-over ---------------------------------------------------------------------------------------------------
 
 
-@WHOM
-@APPLIED
+@pytest.mark.parametrize(
+    ("whom", "applied"),
+    [
+        ("supervisor", False),
+        pytest.param("supervisor", True, marks=SLOW),
+        pytest.param("server", False, marks=SLOW),
+        ("server", True),
+    ],
+)
 def test_a_kill_in_the_middle_of_a_hand_over(scene: Scene, whom: str, applied: bool) -> None:
     """The dead child's task starts again, charged once, with the cause that was noted first."""
     worker, sibling = start(scene, whom)
@@ -88,7 +94,7 @@ def test_a_kill_in_the_middle_of_a_hand_over(scene: Scene, whom: str, applied: b
     scene.check_nothing_left()
 
 
-@WHOM
+@pytest.mark.parametrize("whom", ["supervisor", pytest.param("server", marks=SLOW)])
 def test_a_kill_between_the_hand_overs_of_two_queues(scene: Scene, whom: str) -> None:
     """One queue's part of a dead child's work is handed over, the other's is not; both tasks start again, once each."""
     queues = ["default", "other"]
@@ -115,8 +121,17 @@ def test_a_kill_between_the_hand_overs_of_two_queues(scene: Scene, whom: str) ->
 # --- hand-back ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("whom", ["child", "supervisor", pytest.param("server", marks=pytest.mark.slow)])
-@APPLIED
+@pytest.mark.parametrize(
+    ("whom", "applied"),
+    [
+        ("child", False),
+        ("child", True),
+        ("supervisor", False),
+        pytest.param("supervisor", True, marks=SLOW),
+        pytest.param("server", False, marks=SLOW),
+        pytest.param("server", True, marks=SLOW),
+    ],
+)
 def test_a_kill_in_the_middle_of_a_hand_back(scene: Scene, whom: str, applied: bool) -> None:
     """A busy child's other claims are revoked in its slot and not yet, or already, queued again: none is charged."""
     worker, sibling = start(scene, whom, overrides={"claim_budget_s": 60.0})
@@ -162,12 +177,11 @@ def lead(scene: Scene) -> WorkerProcess:
     return leader
 
 
-def every(moments: Iterable[str], *slow: str) -> Iterator[Any]:
-    """Each moment with each victim. `slow` ones, and half of those with the server, wait for `make soak`."""
+def every(moments: Iterable[str], *soon: tuple[str, str]) -> Iterator[Any]:
+    """Each moment with each victim; all but `soon` wait for `make soak`."""
     for moment in moments:
         for whom in ("supervisor", "server"):
-            late = moment in slow or (whom == "server" and not moment.startswith("between"))
-            yield pytest.param(moment, whom, marks=[pytest.mark.slow] if late else [], id=f"{moment}-{whom}")
+            yield pytest.param(moment, whom, marks=[] if (moment, whom) in soon else [SLOW], id=f"{moment}-{whom}")
 
 
 REAPING = {
@@ -180,7 +194,10 @@ REAPING = {
 }
 
 
-@pytest.mark.parametrize(("moment", "whom"), list(every(REAPING, "before_the_declaration", "after_the_last_child")))
+@pytest.mark.parametrize(
+    ("moment", "whom"),
+    list(every(REAPING, ("after_the_declaration", "supervisor"), ("between_two_children", "supervisor"))),
+)
 def test_a_kill_in_the_middle_of_reaping(scene: Scene, moment: str, whom: str) -> None:
     """The leader that takes over from a dead worker dies, or its server: each task starts once more."""
     name, skip, applied = REAPING[moment]
@@ -218,7 +235,10 @@ PROMOTING = {
 }
 
 
-@pytest.mark.parametrize(("moment", "whom"), list(every(PROMOTING, "between_look_and_move")))
+@pytest.mark.parametrize(
+    ("moment", "whom"),
+    list(every(PROMOTING, ("after_the_move", "supervisor"), ("between_two_batches", "server"))),
+)
 def test_a_kill_in_the_middle_of_promotion(scene: Scene, moment: str, whom: str) -> None:
     """700 tasks fall due at once, a batch is 500, and one task waits for its retry: each starts once, as it should."""
     name, skip, applied = PROMOTING[moment]
