@@ -32,6 +32,11 @@ def noop(i: int = 0) -> int:
     return i
 
 
+@app.task(name="swallow")
+def swallow(data: str) -> None:
+    """Nothing, with a payload of any size."""
+
+
 @app.task(name="mark")
 def mark(context: dtq.Context, name: str) -> str:
     """One line and no time."""

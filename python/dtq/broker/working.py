@@ -150,8 +150,9 @@ class Working(Calls):
     def promote(
         self, queue: str, limit: int = 500, tell: Callable[[str, int, str], None] | None = None
     ) -> tuple[int, int | None]:
-        """Move due tasks to their streams; answers how many were due, and in how many ms the next one is (or None).
+        """Move due tasks to their streams; answers how many it took, and in how many ms the next one is due (or None).
 
+        Where more are due than one call takes (`limit`, or 1 MiB of records) the next may be due already: 0 or less.
         tell: called with queue, number and reason if some could not be moved; they are due again 5 s later.
         """
         reply = self.run("due", queue, limit, DUE_BYTES)
