@@ -66,6 +66,18 @@ def test_a_damaged_queue_is_looked_into(broker: Broker) -> None:
     assert broker.register(queues, "someone.0.1") == [tuple(reversed(BANDS)), (HOME_BAND,)]
 
 
+@pytest.mark.parametrize("field", ["running", "bands"])
+def test_a_queue_whose_figures_are_nonsense_is_looked_into(broker: Broker, field: str) -> None:
+    """Its keys have their types, but a field holds no number: the child that looks lives on."""
+    queues = prepared(broker, MANY[:2])
+    enqueue(broker, queue=queues[0])
+    broker.command("HSET", broker.keys.meta(queues[0]), field, "nonsense")
+    looks = broker.look(queues)
+    assert [look.ready for look in looks] == [True, False]
+    assert HOME_BAND in looks[0].bands
+    assert HOME_BAND in broker.register(queues, "someone.0.1")[0]
+
+
 def test_a_look_at_a_server_that_refuses_everything(broker: Broker) -> None:
     """A fail-over: nothing is concluded from it, and the next look stands on a new connection."""
     with as_a_replica(broker), pytest.raises(BrokerUnavailable):

@@ -81,7 +81,7 @@ class Looking(Calls):
 
 def bands_of(bands: Any) -> tuple[int, ...]:
     """The bands that a reader waits on by what the meta hash says: those in use, and home; the highest first."""
-    if isinstance(bands, Exception):
+    if isinstance(bands, Exception) or not (bands or b"0").isdigit():
         return ANYTHING.bands
     used = {int(digit) for digit in (bands or b"").decode()}
     return tuple(sorted(used | {HOME_BAND}, reverse=True))
@@ -91,4 +91,8 @@ def _look(live: Any, facts: Any) -> Look:
     if isinstance(live, Exception) or isinstance(facts, Exception):
         return ANYTHING
     running, shelf, bands = facts
-    return Look(ready=live > int(running or 0) or bool(shelf), bands=bands_of(bands))
+    try:
+        idle = live <= int(running or 0)
+    except ValueError:
+        return ANYTHING
+    return Look(ready=bool(shelf) or not idle, bands=bands_of(bands))
