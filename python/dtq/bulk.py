@@ -23,8 +23,8 @@ FIRST_CHUNK_TASKS = 64
 """Small, because the size of the items is not known yet."""
 AHEAD_ITEMS = 50
 AHEAD_S = 0.002
-"""While the server works on a chunk, items of the next are read, so many at a time and for so long at most: outcomes
-do not wait for a slow iterable."""
+"""While the server works on a chunk, items of the next are read for so long at most: one, two, four, and soon so many
+between two looks at the clock, for outcomes do not wait for a slow iterable longer than for about as much again."""
 
 
 class BulkOutcome:
@@ -133,10 +133,12 @@ class _Source:
     def fill(self, block: list[object], size: int, seconds: float | None = None) -> bool:
         """Adds items until there are `size`, or, between some and some, `seconds` have passed; False for the latter."""
         until = None if seconds is None else self._clock.monotonic() + seconds
+        most = size if until is None else 1
         while len(block) < size and not self._ended:
             if until is not None and self._clock.monotonic() >= until:
                 return False
-            before, wanted = len(block), min(AHEAD_ITEMS, size - len(block)) if until is not None else size - len(block)
+            before, wanted = len(block), min(most, size - len(block))
+            most = max(most, min(2 * most, AHEAD_ITEMS))
             try:
                 block.extend(islice(self._items, wanted))
             except Exception as error:
