@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models", "backoff", "settings", "failure", "waiting"),
     ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts"),
     ("broker", "transport"),
-    ("app", "client", "bulk", "coalesce", "handles", "off_loop", "queues", "side_effects", "executor"),
+    ("app", "client", "bulk", "coalesce", "handles", "off_loop", "announcing", "queues", "side_effects", "executor"),
     ("worker",),
     ("demo",),
     ("cli", "api", "dashboard", "testing"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from dtq.announcing import PAGE, REFUSALS, AnnouncedPages
 from dtq.client import Client
 from dtq.dead_letters import DeadLetter, DeadLetterFilter, is_entry, read_dead_letter, requeue_parts
 from dtq.errors import (
@@ -27,8 +29,6 @@ from dtq.options import check_task_type
 if TYPE_CHECKING:
     from dtq.broker import Broker, QueueCounts
 
-PAGE = 100
-"""How many dead letters are read at a time, and named in one audit entry of a bulk act."""
 _EVERY = DeadLetterFilter()
 
 
@@ -153,8 +153,9 @@ class Queue:
         IdempotencyKeyReused, QueueFull (DTQ_MAX_QUEUE_DEPTH). Of many calls at once one succeeds.
         """
         letter = self.dead_letter(name)
-        self._requeue(letter, payload, deadline)
-        self._audit("requeue", letter.task_id, {"entry": letter.entry, "edited": payload is not None})
+        parts = self._parts(letter, payload, deadline)
+        with self._announced("requeue", letter, edited=payload is not None):
+            self._requeue(letter, *parts)
         return Handle(self._client, letter.task_id, self.name)
 
     def requeue_all(
@@ -178,28 +179,27 @@ class Queue:
     def _requeue_all(
         self, which: DeadLetterFilter, rate: float | None, deadline: datetime | None, dry_run: bool
     ) -> Generator[Requeued]:
-        clock, written = self._client.clock, _Written(self._audit_bulk("requeue", which))
-        next_at = clock.monotonic()
+        clock, pages = self._client.clock, AnnouncedPages(self._audit_bulk("requeue", which))
+        letters, next_at = self.dead_letters(which, oldest_first=True), clock.monotonic()
         try:
-            for letter in self.dead_letters(which, oldest_first=True):
+            for letter in letters if dry_run else pages.over(letters):
                 try:
                     if dry_run:
                         self._try(letter, deadline)
                     else:
-                        self._requeue(letter, None, deadline)
-                        written.add(letter)
-                except QueueFull as error:  # so would be all that follow, or they would take what producers wait for
+                        with pages.act(letter):
+                            self._requeue(letter, *self._parts(letter, None, deadline))
+                except REFUSALS as error:
                     yield Requeued(letter, error)
-                    return
-                except (InvalidTask, IllegalTransition, TaskNotFound, UniqueConflict, IdempotencyKeyReused) as error:
-                    yield Requeued(letter, error)
+                    if isinstance(error, QueueFull):  # so would be all that follow, or they would take
+                        return  # what producers wait for
                     continue
                 yield Requeued(letter)
                 if rate is not None and not dry_run:
                     next_at = max(next_at, clock.monotonic() - 1.0) + 1 / rate
                     clock.sleep(max(0.0, next_at - clock.monotonic()))
         finally:
-            written.flush()
+            pages.close()
 
     def discard(self, name: str) -> DeadLetter:
         """Takes a dead letter off the stream; its task stays dead_lettered, and its metadata say `discarded`.
@@ -207,23 +207,27 @@ class Queue:
         name: its task's id, or its entry. Raises TaskNotFound, IllegalTransition.
         """
         letter = self.dead_letter(name)
-        if not self._broker.discard(self.name, [(letter.entry, letter.task_id.encode())]):
-            raise _gone(letter)
-        self._audit("discard", letter.task_id, {"entry": letter.entry})
+        with self._announced("discard", letter):
+            self._discard(letter)
         return letter
 
     def discard_all(self, which: DeadLetterFilter = _EVERY, *, dry_run: bool = False) -> Generator[DeadLetter]:
         """Discards all dead letters that `which` accepts, oldest first; iterate to do it."""
-        written = _Written(self._audit_bulk("discard", which))
+        letters = self.dead_letters(which, oldest_first=True)
+        if dry_run:
+            yield from letters
+            return
+        pages = AnnouncedPages(self._audit_bulk("discard", which))
         try:
-            for letter in self.dead_letters(which, oldest_first=True):
-                if not dry_run:
-                    if not self._broker.discard(self.name, [(letter.entry, letter.task_id.encode())]):
-                        continue  # somebody else was first
-                    written.add(letter)
+            for letter in pages.over(letters):
+                try:
+                    with pages.act(letter):
+                        self._discard(letter)
+                except TaskNotFound:
+                    continue  # somebody else was first
                 yield letter
         finally:
-            written.flush()
+            pages.close()
 
     def purge_dead_letters(self) -> int:
         """Discards all dead letters that stand now, in slices; answers how many they were."""
@@ -311,8 +315,11 @@ class Queue:
         if last is not None and last.timestamp() * 1000 <= self._client.clock.now_ms():
             raise _too_late(letter)
 
-    def _requeue(self, letter: DeadLetter, payload: dict[str, Any] | None, deadline: datetime | None) -> None:
-        envelope, place = self._parts(letter, payload, deadline)
+    def _discard(self, letter: DeadLetter) -> None:
+        if not self._broker.discard(self.name, [(letter.entry, letter.task_id.encode())]):
+            raise _gone(letter)
+
+    def _requeue(self, letter: DeadLetter, envelope: bytes, place: bytes) -> None:
         verdict, detail = self._broker.requeue(self.name, letter.entry, letter.task_id, envelope, place)
         if verdict == "requeued":
             return
@@ -336,29 +343,22 @@ class Queue:
     def _audit(self, action: str, task_id: str, facts: Mapping[str, Any], request_id: str | None = None) -> None:
         self._broker.audit(action, self.name, task_id, facts, actor=self._actor, request_id=request_id)
 
-    def _audit_bulk(self, action: str, which: DeadLetterFilter) -> Callable[[list[str]], None]:
+    @contextmanager
+    def _announced(self, action: str, letter: DeadLetter, **facts: object) -> Generator[None]:
+        """One act on a dead letter: its audit entry is written first, and a second one where it was refused."""
+        request_id, entry = os.urandom(8).hex(), {"entry": letter.entry}
+        self._audit(action, letter.task_id, {**entry, **facts}, request_id)
+        try:
+            yield
+        except REFUSALS as error:
+            self._audit(action, letter.task_id, {**entry, "refused": type(error).__name__}, request_id)
+            raise
+
+    def _audit_bulk(self, action: str, which: DeadLetterFilter) -> Callable[[str, list[str]], None]:
         """What writes one entry of a bulk act; all have one request id."""
         chosen = {name: value for name, value in asdict(which).items() if value not in (None, {})}
         request_id = os.urandom(8).hex()
-        return lambda ids: self._audit(action, "", {"filter": chosen, "ids": ids}, request_id)
-
-
-class _Written:
-    """The audit of a bulk act: one entry for each page of what it did."""
-
-    def __init__(self, write: Callable[[list[str]], None]) -> None:
-        self._write = write
-        self._ids: list[str] = []
-
-    def add(self, letter: DeadLetter) -> None:
-        self._ids.append(letter.task_id or letter.entry)
-        if len(self._ids) >= PAGE:
-            self.flush()
-
-    def flush(self) -> None:
-        ids, self._ids = self._ids, []
-        if ids:
-            self._write(ids)
+        return lambda fact, ids: self._audit(action, "", {"filter": chosen, fact: ids}, request_id)
 
 
 def _not_dead(task_id: str, status: TaskStatus) -> IllegalTransition:

@@ -235,9 +235,15 @@ def test_a_full_queue_refuses(broker: Broker, settings: Settings) -> None:
         assert [(item.letter.task_id, item.error) for item in done] == [(tasks[0], None), (tasks[1], None)]
         assert last.letter.task_id == tasks[2]
         assert isinstance(last.error, dtq.QueueFull)
-        assert app.audit(1)[0].facts["ids"] == tasks[:2]
+        assert [entry.facts for entry in app.audit()] == [
+            {"filter": {}, "not_done": tasks[2:]},
+            {"filter": {}, "ids": tasks},
+        ]
         with pytest.raises(dtq.QueueFull, match="limit of 2"):
             queue.requeue(tasks[3])
+        refused, announced = app.audit(2)
+        assert (refused.facts["refused"], refused.task_id) == ("QueueFull", tasks[3])
+        assert (refused.request_id, refused.facts["entry"]) == (announced.request_id, announced.facts["entry"])
         assert queue.dead_letter_count() == 2
         broker.cancel(QUEUE, tasks[0])
         queue.requeue(tasks[3])

@@ -58,7 +58,7 @@ def test_the_twins_do_what_their_names_say(app: dtq.App, child: Child) -> None:
 
 
 def test_a_cancelled_walk_writes_what_it_did(app: dtq.App, child: Child) -> None:
-    """The step under way ends, and the audit names what was queued again until then."""
+    """The step under way ends, and the audit names what was not queued again by then."""
     ids = die(app, child, 3)
 
     async def walk() -> None:
@@ -74,8 +74,9 @@ def test_a_cancelled_walk_writes_what_it_did(app: dtq.App, child: Child) -> None
             await task
 
     asyncio.run(main())
-    facts = app.audit(1)[0].facts
-    assert facts["ids"] == ids[: 3 - app.queue().dead_letter_count()]
+    not_done, announced = app.audit(2)
+    assert announced.facts["ids"] == ids
+    assert not_done.facts["not_done"] == ids[3 - app.queue().dead_letter_count() :]
 
 
 def test_a_frozen_server_does_not_block_the_loop() -> None:

@@ -145,7 +145,10 @@ def dead_letters(scene: Scene) -> list[Any]:
 def test_a_kill_in_the_middle_of_a_requeue(
     scene: Scene, dead_letters: list[Any], act: str, whom: str, applied: bool
 ) -> None:
-    """A dead letter stands or its task is queued, never both or neither; done again, each runs once more."""
+    """A dead letter stands or its task is queued, never both or neither; done again, each runs once more.
+
+    What is queued again has its audit entry by then.
+    """
     before = 2 if act == "requeue all" else 0
     hold = scene.gate.hold("requeue", applied=applied, skip=before)
     sender = Sender(scene, act, dead_letters[0].id)
@@ -154,6 +157,8 @@ def test_a_kill_in_the_middle_of_a_requeue(
     queue = scene.stage.app.queue("default")
     scene.wait_until(lambda: len([h for h in dead_letters if h.task().status != "dead_lettered"]) == done, 5)
     assert queue.dead_letter_count() == 5 - done
+    named = {name for entry in scene.stage.app.audit() for name in (entry.task_id, *entry.facts.get("ids", ()))}
+    assert named >= {handle.id for handle in dead_letters if handle.task().status != "dead_lettered"}
     if whom == "sender":
         sender.kill_in(hold)
     else:
