@@ -116,7 +116,7 @@ class Scheduler:
         now = SYSTEM.monotonic()
         self._next_at = now + _DEAF_S
         if not self._leadership.leads:
-            self._hurried.clear()
+            self._forget()
             return
         if now >= self._queues_at:
             self._look_at = {queue: self._look_at.get(queue, 0.0) for queue in self._broker.queues()}
@@ -139,6 +139,13 @@ class Scheduler:
         if self._empty:
             looks.append(self._empty_at)
         self._next_at = min(now + _LOOK_S, min(looks, default=math.inf))
+
+    def _forget(self) -> None:
+        """What is known of the schedules grows old: another one leads, and is told of what comes."""
+        self._hurried.clear()
+        self._look_at.clear()
+        self._empty.clear()
+        self._queues_at = 0.0
 
     def _is_due(self, queue: str, now: float, period: float) -> bool:
         return now >= self._look_at[queue] or self._look_at[queue] > now + period
