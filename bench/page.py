@@ -132,6 +132,8 @@ def _latency(run: Figures | None) -> str:
             for title, name in ((f"a turn that claims {size}", "claim"), (f"XREADGROUP COUNT {size}", "claim_floor")):
                 p50, p99 = (run[f"{name}_p{percent}_us"][state][size] for percent in (50, 99))
                 rows.append([f"{title}, {word}", _number(p50), "–", _number(p99)])
+            script_us = run["claim_evalsha_p50_us"][state][size]
+            rows.append([f"bare script that claims {size}, {word}", _number(script_us), "–", "–"])
     return _table(["µs", "p50", "p95", "p99"], rows)
 
 
