@@ -116,8 +116,8 @@ def check_invariants(broker: Broker, queue: str = QUEUE) -> None:
     running = sum(value.startswith("r:") for value in values.values())
     assert int(client.hget(keys.meta(queue), "running") or 0) == running, "the running counter differs from a recount"
     entries: dict[str, tuple[str, int]] = {}
-    pending: set[str] = set()
-    parked: set[str] = set()
+    pending: set[tuple[str, int]] = set()  # with the band: an entry's id is unique within its stream only
+    parked: set[tuple[str, int]] = set()
     meta = {k.decode(): v.decode() for k, v in client.hgetall(keys.meta(queue)).items()}
     for band in BANDS:
         stream = keys.stream(queue, band)
@@ -129,19 +129,20 @@ def check_invariants(broker: Broker, queue: str = QUEUE) -> None:
         if not client.exists(stream):
             continue
         for item in client.xpending_range(stream, GROUP, "-", "+", 10_000):
-            pending.add(item["message_id"].decode())
+            place = (item["message_id"].decode(), band)
+            pending.add(place)
             if item["consumer"].decode() == SHELF:
                 assert str(band) in (client.hget(keys.meta(queue), "shelf") or b"").decode(), (
                     "the shelf hint misses a band"
                 )
             if item["consumer"].decode() == PARKED:
-                parked.add(item["message_id"].decode())
+                parked.add(place)
     assert entries.keys() == values.keys(), "entries and live values differ"
     for task_id, value in values.items():
         entry = value.split(":")[3]
         assert entries[task_id][0] == entry, f"{task_id}: the live value names another entry"
-        assert not value.startswith("r:") or entry in pending, f"{task_id} runs and is in no pending list"
-        if entry in parked:
+        assert not value.startswith("r:") or entries[task_id] in pending, f"{task_id} runs and is in no pending list"
+        if entries[task_id] in parked:
             assert value.startswith("q:") or "m;" in value, f"{task_id} runs and is parked"
             (fields,) = (fields for _, fields in client.xrange(keys.stream(queue, entries[task_id][1]), entry, entry))
             paused = parse_envelope(fields[task_id.encode()]).task_type in meta.get("paused_types", "").split(";")

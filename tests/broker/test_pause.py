@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 
+from dtq._core import Chunk
 from dtq.broker import Broker
 from dtq.keys import PARKED, SHELF
-from tests.broker.driver import QUEUE, Child, enqueue, live, state, wait_and_claim
+from tests.broker.driver import QUEUE, Child, check_invariants, enqueue, head, live, state, wait_and_claim
 
 
 def finish(child: Child) -> list[str]:
@@ -233,3 +234,25 @@ def test_an_expired_task_of_a_paused_type_expires_when_it_is_looked_at(broker: B
     assert [state(broker, task) for task in late + early] == ["2", "9"]
     broker.resume(QUEUE, "slow")
     assert finish(child) == late
+
+
+def test_a_parked_entry_and_a_running_one_of_the_same_id_are_two(broker: Broker) -> None:
+    """Each band counts by itself, so entries of one millisecond may have the same id."""
+    child = Child(broker)
+    for number in range(50):
+        parked, running = f"parked{number}", f"running{number}"
+        chunk = Chunk()
+        chunk.add_payload(parked, head(task_type="later", band=9), {}, 1000, b"9")
+        chunk.add_payload(running, head(band=2), {}, 1000, b"2")
+        assert [answer.code for answer in broker.enqueue(QUEUE, chunk)] == ["a", "a"]
+        if len({live(broker, task).split(":")[3] for task in (parked, running)}) == 1:
+            break
+        assert finish(child) == [parked, running]  # the millisecond has passed between the two
+    broker.pause(QUEUE, "later")
+    (claim,) = child.claim(2)
+    assert claim.id == running
+    check_invariants(broker)
+    broker.resume(QUEUE, "later")
+    broker.unpark(QUEUE)
+    assert child.settle(claim) == "d"
+    assert finish(child) == [parked]
