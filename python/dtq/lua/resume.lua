@@ -15,8 +15,6 @@ if task_type ~= '' then
   return 1
 end
 if call('HDEL', META, 'paused') == 0 then return 0 end
--- One bell for each child that may stand in a blocking read: it finds what was shelved meanwhile.
-local consumers = redis.pcall('XINFO', 'CONSUMERS', STREAM .. 0, GROUP)
-local bells = math.min(consumers.err and 0 or #consumers, tonumber(ARGV[6]))
-for _ = 1, bells do call('XADD', STREAM .. 5, '*', '', '') end -- the home band: every reader waits on it
+--@include entries
+ring_children(tonumber(ARGV[6])) -- they find what was shelved meanwhile
 return 1

@@ -34,6 +34,11 @@ local function ring(band) call('XADD', STREAM .. band, '*', '', '') end
 -- no others (1.5 us each), and readers wait on no others. So the first use of a band rings at home, once for each child that
 -- may stand in a read: it wakes, looks which bands are in use now, and waits on the new one as well (protocol 21).
 local HOME, MOST_BELLS = '5', 64
+-- One bell for each child that may stand in a blocking read: every reader waits on the home band.
+local function ring_children(most)
+  local consumers = redis.pcall('XINFO', 'CONSUMERS', STREAM .. 0, GROUP)
+  for _ = 1, math.min(consumers.err and 0 or #consumers, most) do ring(HOME) end
+end
 local function use_band(band)
   band = tostring(band)
   local bands = call('HGET', META, 'bands') or ''
@@ -43,9 +48,7 @@ local function use_band(band)
   for digit in string.gmatch(bands, '%d') do digits[#digits + 1] = digit end
   table.sort(digits, function(a, b) return a > b end)
   call('HSET', META, 'bands', table.concat(digits))
-  if band == HOME then return end
-  local consumers = redis.pcall('XINFO', 'CONSUMERS', STREAM .. 0, GROUP)
-  for _ = 1, math.min(consumers.err and 0 or #consumers, MOST_BELLS) do ring(HOME) end
+  if band ~= HOME then ring_children(MOST_BELLS) end
 end
 -- The meta field 'shelf' names the bands whose shelf may hold something: set with the entry, cleared when seen empty.
 local function mark_shelf(band)
