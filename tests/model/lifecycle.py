@@ -84,7 +84,7 @@ class Moves:
     first: int = 0  # a hand-back takes only this range
     beyond: int = 1 << 62
     executing: set[int] = field(default_factory=set)  # numbers of the claims that are charged
-    charged: bool = True
+    idle: bool = False  # the child died with nothing executing: what it had claimed alone is charged (protocol 19)
     reaps: bool = False
 
 
@@ -279,7 +279,7 @@ class Lifecycle:
         if old.kind == "r" and begun and not old.flagged:
             assert new == "running", why
             assert after.waits(life.offer.id), why
-            life.charges += old.seq in moves.executing
+            life.charges += old.seq in moves.executing or (moves.idle and "s;" in old.tail)
             return
         assert new == ("cancelled" if old.flagged else "queued"), why
         if old.kind == "r" and not begun:

@@ -76,7 +76,8 @@ class LifecycleMachine(Operators):
             self._hand_back(given)
         executing = [claim.seq for claim in death.executing]
         charged = set(executing) if death.cause != "released" else set()
-        moves = Moves({death.consumer}, begun_below=death.watermark, executing=charged)
+        idle = not executing and death.cause != "released"
+        moves = Moves({death.consumer}, begun_below=death.watermark, executing=charged, idle=idle)
         self.broker.hand_over(QUEUE, death.consumer, death.watermark, executing, death.cause)
         self._look("hand_over", moves=moves)
 
