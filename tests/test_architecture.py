@@ -22,14 +22,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock", "_stale"),
     ("models", "backoff", "settings", "failure", "waiting"),
     ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts"),
-    ("broker", "transport"),
+    ("broker", "transport", "wire"),
     ("app", "client", "bulk", "coalesce", "handles", "off_loop", "announcing", "queues", "side_effects", "executor"),
     ("worker",),
     ("demo",),
     ("cli", "api", "dashboard", "testing"),
     ("__main__",),
 )
-SPEAKS_REDIS = {"broker", "transport", "scripts"}
+SPEAKS_REDIS = {"broker", "transport", "wire", "scripts"}
 # Who reads the wall clock. Everybody else is handed the time, so that tests can set it.
 READS_THE_CLOCK = {"dtq.clock"}
 NEVER_AT_IMPORT = {"redis", "hiredis", "asyncio", "uvloop", "typer", "rich", "pydantic"}

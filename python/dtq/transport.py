@@ -17,16 +17,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dtq._core import pack_command
-from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, DtqError, GroupLost
 from dtq.scripts import Script
+from dtq.wire import CONNECT_TIMEOUT_S, Wire
 
 if TYPE_CHECKING:
     import asyncio
-
-CONNECT_TIMEOUT_S = 3.0
-_SHORTEST_S = 0.001
-"""What is left of a time-out that has run out: zero would mean a socket that does not block."""
 
 
 def _options(timeout_s: float | None) -> dict[str, Any]:
@@ -97,10 +93,8 @@ def _new_connection(pool: Any) -> Any:
     return pool.connection_class(**pool.connection_kwargs)
 
 
-def _is_usable(stream: socket.socket | None) -> bool:
+def _is_usable(stream: socket.socket) -> bool:
     """Whether an idle connection still stands: one that the server has closed, or that holds a reply, is readable."""
-    if stream is None:
-        return True  # not connected yet
     if stream.fileno() < 0:
         return False
     poll = select.poll()
@@ -120,7 +114,7 @@ class Transport:
         self._url = url
         self.timeout_s = timeout_s
         self._owner = os.getpid()
-        self._idle: deque[Any] = deque()
+        self._idle: deque[Wire] = deque()
         self._made_from: Any = None
         self._abandoned: list[Any] = []
 
@@ -135,7 +129,7 @@ class Transport:
         pool = _new_pool(self._url(), self.timeout_s if timeout_s is None else timeout_s, redis)
         return _new_connection(pool)
 
-    def _acquire(self) -> Any:
+    def _acquire(self) -> Wire:
         if self._owner != os.getpid():
             # The parent still uses these sockets: keep them from being closed by the collector, and start anew.
             self._abandoned = [*self._idle, self._made_from]
@@ -143,16 +137,16 @@ class Transport:
             self._made_from = None
             self._owner = os.getpid()
         try:
-            while not _is_usable((connection := self._idle.pop())._sock):
-                connection.disconnect()
-            return connection
+            while not (wire := self._idle.pop()).usable():
+                wire.close()
+            return wire
         except IndexError:
             pass
         if self._made_from is None:
             import redis
 
             self._made_from = _new_pool(self._url(), self.timeout_s, redis)
-        return _new_connection(self._made_from)
+        return Wire(_new_connection(self._made_from), self.timeout_s)
 
     def call(
         self,
@@ -174,17 +168,39 @@ class Transport:
             BrokerUnavailable: no answer, or a refusal. The command may have been applied.
             GroupLost: a consumer group does not exist.
         """
-        connection = self._acquire()
+        wire = self._acquire()
         try:
-            return self._exchange(connection, command, script, timeout_s, meanwhile)
+            reply = wire.ask(command, timeout_s, meanwhile)
+            if isinstance(reply, Exception):
+                reply = self._refused(wire, reply, command, script, timeout_s)
         except DtqError:
             raise
         except Exception as error:
-            connection.disconnect()
+            wire.close()
             raise translate(error, place_of(self._url())) from error
         except BaseException:
-            connection.disconnect()  # interrupted before its reply: it would answer the next question with it
+            wire.close()  # interrupted before its reply: it would answer the next question with it
             raise
+        self._idle.append(wire)
+        return reply
+
+    def _refused(
+        self, wire: Wire, refusal: Exception, command: bytes, script: Script | None, timeout_s: float | None
+    ) -> Any:
+        """What comes of a refusal: the reply after the script was loaded, or the error that it stands for."""
+        from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
+
+        if isinstance(refusal, NoScriptError) and script is not None:
+            wire.ask(pack_command(["SCRIPT", "LOAD", script.text]))
+            reply = wire.ask(command, timeout_s)
+            return self._refused(wire, reply, command, None, None) if isinstance(reply, Exception) else reply
+        if not isinstance(refusal, ResponseError):
+            raise refusal  # the server is loading, or will not have more clients
+        if isinstance(refusal, ReadOnlyError):
+            wire.close()  # a fail-over: the server's name may lead to another one now
+        else:
+            self._idle.append(wire)
+        raise translate(refusal, place_of(self._url())) from refusal
 
     def call_many(self, commands: bytes, count: int) -> list[Any]:
         """Send `count` packed commands at once and wait for their replies; a refused one's reply is its exception.
@@ -192,77 +208,27 @@ class Transport:
         Raises:
             BrokerUnavailable: no answer, or a server that refuses whatever it is sent. Some may have been applied.
         """
-        from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
+        from redis.exceptions import ReadOnlyError, ResponseError
 
-        connection = self._acquire()
-        replies: list[Any] = []
+        wire = self._acquire()
         try:
-            if connection._sock is None:
-                self._connect(connection, self.timeout_s)
-            connection.send_packed_command((commands,), check_health=False)
-            for _ in range(count):
-                try:
-                    replies.append(connection.read_response())
-                except (BusyLoadingError, ReadOnlyError):
-                    raise
-                except ResponseError as refusal:
-                    replies.append(refusal)
+            replies = wire.ask_many(commands, count)
+            for reply in replies:
+                if isinstance(reply, Exception) and (
+                    isinstance(reply, ReadOnlyError) or not isinstance(reply, ResponseError)
+                ):
+                    raise reply
         except DtqError:
-            connection.disconnect()
+            wire.close()
             raise
         except Exception as error:
-            connection.disconnect()
+            wire.close()
             raise translate(error, place_of(self._url())) from error
         except BaseException:
-            connection.disconnect()  # interrupted before its replies: they would answer the next question
+            wire.close()  # interrupted before its replies: they would answer the next question
             raise
-        self._idle.append(connection)
+        self._idle.append(wire)
         return replies
-
-    def _exchange(
-        self,
-        connection: Any,
-        command: bytes,
-        script: Script | None,
-        timeout_s: float | None,
-        meanwhile: Callable[[], None] | None = None,
-    ) -> Any:
-        from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
-
-        try:
-            if connection._sock is None:
-                timeout_s = self._connect(connection, self.timeout_s if timeout_s is None else timeout_s)
-            connection.send_packed_command((command,), check_health=False)
-            if meanwhile is not None:
-                meanwhile()
-            reply = connection.read_response() if timeout_s is None else connection.read_response(timeout=timeout_s)
-        except NoScriptError as error:
-            if script is None:
-                raise translate(error, place_of(self._url())) from error
-            connection.send_packed_command((pack_command(["SCRIPT", "LOAD", script.text]),), check_health=False)
-            connection.read_response()
-            return self._exchange(connection, command, script, timeout_s)
-        except ResponseError as error:
-            if isinstance(error, ReadOnlyError):
-                connection.disconnect()  # a fail-over: the server's name may lead to another one now
-            else:
-                self._idle.append(connection)
-            raise translate(error, place_of(self._url())) from error
-        self._idle.append(connection)
-        return reply
-
-    def _connect(self, connection: Any, timeout_s: float) -> float:
-        """Connect within `timeout_s`, the handshake included; answers how much of it is left for the reply."""
-        until = SYSTEM.monotonic() + timeout_s
-        connection.socket_connect_timeout = min(CONNECT_TIMEOUT_S, timeout_s)
-        connection.socket_timeout = timeout_s
-        try:
-            connection.connect()
-        finally:
-            connection.socket_timeout = self.timeout_s
-        connection._sock.settimeout(self.timeout_s)
-        connection._parser.on_connect(connection)  # it keeps the time-out of its own
-        return max(_SHORTEST_S, until - SYSTEM.monotonic())
 
     def client(self, timeout_s: float | None = None) -> Any:
         """A redis-py client on a connection pool of its own, for reads and administration off the hot path."""
@@ -275,7 +241,7 @@ class Transport:
         if self._owner != os.getpid():
             return
         while self._idle:
-            self._idle.pop().disconnect()
+            self._idle.pop().close()
 
 
 @contextmanager
@@ -312,7 +278,7 @@ class AsyncTransport:
         while idle:
             connection = idle.pop()
             writer = connection._writer
-            if _is_usable(None if writer is None else writer.get_extra_info("socket")):
+            if writer is None or _is_usable(writer.get_extra_info("socket")):
                 return connection
             await connection.disconnect(nowait=True)
         if loop not in self._pools:
