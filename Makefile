@@ -52,8 +52,8 @@ soak: build ## 20 minutes of kills, stops and cut connections, and every test th
 bench: build ## the benchmarks; one JSON per run in bench/results
 	@mkdir -p bench/results
 	$(BIN)/python -m pytest bench --benchmark-only --benchmark-max-time=0.2 --benchmark-json=bench/results/core.json
-	@for run in throughput "throughput --retention 0" latency recovery; do \
-		name=$$(echo "$$run" | tr -d -- '-' | tr ' ' '_'); \
+	@for run in throughput "throughput --retention 0" "throughput --handler spin" latency recovery concurrency queues; do \
+		case "$$run" in *spin) name=spin ;; *) name=$$(echo "$$run" | tr -d -- '-' | tr ' ' '_') ;; esac; \
 		echo "$(BIN)/python bench/$${run%% *}.py $${run#$${run%% *}} --json"; \
 		$(BIN)/python bench/$${run%% *}.py $${run#$${run%% *}} --json >bench/results/$$name.json || exit 1; \
 		cat bench/results/$$name.json; \
@@ -85,5 +85,6 @@ clean: ## remove everything that make made
 	rm -rf .venv target .compare bench/peers/environments .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f python/dtq/_core*.so
 	find bench -path 'bench/results/*' -type f ! -name 'peers.*' ! -name 'growth.*' ! -name 'throughput*.json' \
-		! -name latency.json ! -name recovery.json -delete
+		! -name latency.json ! -name recovery.json \
+		! -name spin.json ! -name concurrency.json ! -name queues.json -delete
 	find python tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

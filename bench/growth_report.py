@@ -211,9 +211,9 @@ Tasks dealt evenly to all queues of one worker.
 {_rates(curve, "queues", ("tasks", lambda p: f"{p['tasks']:,}"))}
 
 Ten queues cost {one["per_s"] / ten["per_s"]:.2f} × the time of one, {most["x"]:,.0f} queues
-{one["per_s"] / most["per_s"]:,.1f} ×. A turn is for one queue: the more queues a child asks in vain before one has
-work, the more round trips and script calls stand beside the same task (Redis {most["redis_drain_us"]:,.0f} µs a task
-at {most["x"]:,.0f} queues, {one["redis_drain_us"]:.1f} at one), and with little in each queue its turns carry less.
+{one["per_s"] / most["per_s"]:,.1f} ×. A child looks at all its queues in one round trip and goes only to those that
+hold work, so empty ones cost little; but a turn is for one queue, so where each holds few tasks its turns carry few
+(Redis {most["redis_drain_us"]:,.0f} µs a task at {most["x"]:,.0f} queues, {one["redis_drain_us"]:.1f} at one).
 """
 
 

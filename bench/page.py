@@ -21,6 +21,9 @@ RUNS = {
     "throughput_retention_0.json": "bench/throughput.py --retention 0 --json",
     "latency.json": "bench/latency.py --json",
     "recovery.json": "bench/recovery.py --json",
+    "spin.json": "bench/throughput.py --handler spin --json",
+    "concurrency.json": "bench/concurrency.py --json",
+    "queues.json": "bench/queues.py --json",
     "peers.json": "-m bench.peers",
     "growth.json": "bench/growth.py",
 }
@@ -68,6 +71,10 @@ def measured(runs: dict[str, Figures]) -> str:
         _throughput(runs),
         "### Latency",
         _latency(runs.get("latency.json")),
+        "### Handlers that burn, and handlers that wait",
+        _handlers(runs.get("spin.json"), runs.get("concurrency.json")),
+        "### Many queues, and an idle worker",
+        _queues(runs.get("queues.json")),
         "### Recovery",
         _recovery(runs.get("recovery.json")),
         "### Beside other task queues",
@@ -135,6 +142,58 @@ def _latency(run: Figures | None) -> str:
             script_us = run["claim_evalsha_p50_us"][state][size]
             rows.append([f"bare script that claims {size}, {word}", _number(script_us), "–", "–"])
     return _table(["µs", "p50", "p95", "p99"], rows)
+
+
+def _handlers(spin: Figures | None, waits: Figures | None) -> str:
+    if spin is None or waits is None:
+        return _missing("spin.json" if spin is None else "concurrency.json")
+    return _table(
+        ["handler", "tasks/s", "beside", "fraction"],
+        [
+            [
+                f"burns {spin['spin_ms']:g} ms of CPU, {spin['children']} children",
+                _number(spin["spin_per_s"]),
+                f"{_number(spin['bare_spin_per_s'])} of as many bare processes",
+                f"{spin['spin_fraction']:.1%}",
+            ],
+            [
+                f"async, waits {waits['seconds']:g} s, {waits['concurrency']:,} at a time in one child",
+                _number(waits["per_s"]),
+                f"{_number(waits['ideal_per_s'])} ideal; a bare uvloop program does "
+                f"{waits['bare_fraction_of_ideal']:.1%} of that",
+                f"{waits['fraction_of_ideal']:.1%}",
+            ],
+        ],
+    )
+
+
+def _queues(run: Figures | None) -> str:
+    if run is None:
+        return _missing("queues.json")
+    drains = _table(
+        ["ten over one, results kept", "Redis' time a task", "the drain's time"],
+        [
+            ["queues", f"{run['ratio_queues']:.2f} ×", f"{run['time_ratio_queues']:.2f} ×"],
+            ["bands in use", f"{run['ratio_bands']:.2f} ×", f"{run['time_ratio_bands']:.2f} ×"],
+        ],
+    )
+    idle = _table(
+        ["idle worker", "CPU of the worker", "CPU of Redis", "Redis commands/s"],
+        (
+            [
+                f"{int(count):,} queue{'s' if int(count) > 1 else ''}",
+                f"{each['cpu_percent']:.1f} %",
+                f"{each['redis_cpu_percent']:.1f} %",
+                _number(each["commands_per_s"]),
+            ]
+            for count, each in run["idle"].items()
+        ),
+    )
+    start = (
+        f"A task on one of {run['latency_queues']:,} queues of an idle worker starts after "
+        f"{run['p50_us'] / 1000:.1f} ms (p50), {run['p99_us'] / 1000:.1f} ms (p99)."
+    )
+    return f"{drains}\n{idle}\n{start}\n"
 
 
 def _recovery(run: Figures | None) -> str:

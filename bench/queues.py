@@ -22,6 +22,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script: find `bench` and, in children, `bench.workload`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from bench import machine
 from bench.board import Board
 from bench.pool import Pool
 from bench.report import percentile, show
@@ -41,6 +42,7 @@ def main() -> int:
         figures: dict[str, Any] = {
             "server": server.name,
             "server_version": server.version,
+            "machine": machine.describe(server.version),
             "cpus": os.cpu_count(),
             "children": options.children,
             "tasks": options.tasks,

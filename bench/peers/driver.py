@@ -58,8 +58,10 @@ def _description(adapter: ModuleType, options: argparse.Namespace) -> dict[str, 
 def _produce(enqueue: Any, options: argparse.Namespace) -> tuple[float, float]:
     kind, timed = options.kind, options.kind in TIMED
     items = _items(options)
+    for item in items[: options.warm_up]:
+        enqueue(kind, item)
     started, cpu = time.perf_counter(), time.process_time()
-    for item, due in zip(items, _due(options), strict=True):
+    for item, due in zip(items[options.warm_up :], _due(options), strict=True):
         if due and (wait := due - time.monotonic()) > 0:
             time.sleep(wait)
         if timed:
@@ -72,8 +74,10 @@ async def _produce_async(adapter: ModuleType, enqueue: Any, options: argparse.Na
     kind, timed = options.kind, options.kind in TIMED
     items = _items(options)
     async with adapter.session() if hasattr(adapter, "session") else nullcontext():
+        for item in items[: options.warm_up]:
+            await enqueue(kind, item)
         started, cpu = time.perf_counter(), time.process_time()
-        for item, due in zip(items, _due(options), strict=True):
+        for item, due in zip(items[options.warm_up :], _due(options), strict=True):
             if due and (wait := due - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
             if timed:
@@ -95,7 +99,7 @@ def _items(options: argparse.Namespace) -> list[Any]:
 
 def _due(options: argparse.Namespace) -> list[float]:
     """When each call is to be made; 0: at once. Gaps are random, so that no poll is met or missed every time."""
-    calls = -(-options.tasks // options.bulk) if options.bulk else options.tasks
+    calls = -(-options.tasks // options.bulk) if options.bulk else options.tasks - options.warm_up
     if not options.rate:
         return [0.0] * calls
     chance = random.Random(options.first + options.tasks)
@@ -125,6 +129,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--naps", action="store_true", help="describe the workers for I/O-bound tasks")
     parser.add_argument("--kind", default="noop")
     parser.add_argument("--tasks", type=int, default=1)
+    parser.add_argument("--warm-up", type=int, default=0, help="so many calls are not timed: imports, connections")
     parser.add_argument("--first", type=int, default=0, help="number of the first task")
     parser.add_argument("--bulk", type=int, default=0, help="chunk size of the peer's own bulk call; 0: one by one")
     parser.add_argument(

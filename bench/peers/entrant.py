@@ -74,11 +74,12 @@ class Session:
         return _descriptions[key]
 
     def produce(
-        self, kind: str, tasks: int, *, first: int = 0, bulk: bool = False, rate: float = 0.0
+        self, kind: str, tasks: int, *, first: int = 0, bulk: bool = False, rate: float = 0.0, warm_up: int = 0
     ) -> dict[str, Any]:
-        """Enqueue; returns `seconds` and `cpu_s`, the start of the producer left out."""
+        """Enqueue; returns `seconds` and `cpu_s`, without the start of the producer and the first `warm_up` calls."""
         chunk = ["--bulk", str(self.entrant.adapter.chunk)] if bulk else []
         arguments = ["--kind", kind, "--tasks", str(tasks), "--first", str(first), "--rate", str(rate), *chunk]
+        arguments += ["--warm-up", str(warm_up)] if warm_up else []
         return self._drive(["produce", *arguments])
 
     def fill(self, kind: str, tasks: int) -> None:

@@ -100,6 +100,7 @@ func produce(arguments []string) {
 	tasks := flags.Int("tasks", 1, "")
 	start := flags.Int("first", 0, "")
 	rate := flags.Float64("rate", 0, "")
+	warmUp := flags.Int("warm-up", 0, "")
 	must(flags.Parse(arguments))
 	client := asynq.NewClient(redis)
 	var options []asynq.Option
@@ -111,6 +112,9 @@ func produce(arguments []string) {
 	begun := monotonic()
 	due := begun + 0.1
 	for index := range *tasks {
+		if index == *warmUp && index > 0 {
+			begun = monotonic()
+		}
 		if *rate > 0 {
 			if *kind == "load" {
 				due += chance.ExpFloat64() / *rate

@@ -48,9 +48,10 @@ async function produce() {
   const first = Number(argument('--first', 0));
   const bulk = Number(argument('--bulk', 0));
   const rate = Number(argument('--rate', 0));
+  const warmUp = Number(argument('--warm-up', 0));
   const timed = kind === 'stamp' || kind === 'load';
   const payload = (number) => ({ i: FIRST + first + number, s: TEXT });
-  const begun = monotonic();
+  let begun = monotonic();
   const cpu = process.cpuUsage();
   if (bulk) {
     for (let start = 0; start < tasks; start += bulk) {
@@ -63,6 +64,7 @@ async function produce() {
   } else {
     let due = begun + 0.1;
     for (let number = 0; number < tasks; number++) {
+      if (number && number === warmUp) begun = monotonic();
       if (rate) {
         due += (kind === 'load' ? -Math.log(1 - Math.random()) : 0.5 + Math.random()) / rate;
         const wait = due - monotonic();
