@@ -22,8 +22,27 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock", "_stale"),
     ("models", "backoff", "settings", "failure", "waiting"),
     ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts"),
+<<<<<<< HEAD
     ("broker", "transport", "wire"),
     ("app", "client", "bulk", "coalesce", "handles", "off_loop", "announcing", "queues", "side_effects", "executor"),
+=======
+    ("broker", "transport"),
+    (
+        *(
+            "app",
+            "client",
+            "bulk",
+            "coalesce",
+            "handles",
+            "off_loop",
+            "announcing",
+            "queues",
+            "side_effects",
+            "executor",
+        ),
+        *("source", "overview", "listing", "workers", "watching", "task_acts", "dead_letter_acts"),
+    ),
+>>>>>>> 742b63e (Tasks page by page, run now, delete, workers with what they run, events: what all surfaces share)
     ("worker",),
     ("demo",),
     ("cli", "api", "dashboard", "testing"),

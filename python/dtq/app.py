@@ -18,14 +18,14 @@ from dtq.context import Context
 from dtq.errors import AmbiguousTaskId, InvalidHandler, InvalidTask, TaskNotFound
 from dtq.handles import Handle
 from dtq.options import EnqueueOptions, Seconds, TaskOptions, check_queue, check_task_id
+from dtq.overview import Overview
 from dtq.plan import Plan
 from dtq.registry import Handler, Registry, build_handler
 from dtq.settings import Settings
 
 if TYPE_CHECKING:
-    from dtq.broker import AuditEntry, Broker
+    from dtq.broker import Broker
     from dtq.coalesce import Coalescers
-    from dtq.queues import Queue
 
 P = ParamSpec("P")
 """The handler's parameters without its context: what `enqueue` takes."""
@@ -131,7 +131,7 @@ class Decorator:
         return RegisteredTask[Any, Any, Any, Any](self._app, handler)
 
 
-class App:
+class App(Overview):
     """Tasks, settings, and the connection to the server, made at the first use.
 
     url: the server (redis://, rediss://, unix://); None takes DTQ_REDIS_URL, and without it the embedded store.
@@ -305,27 +305,6 @@ class App:
             place = "any known queue" if queue is None else f"queue {queue!r}"
             raise TaskNotFound(f"task_id: {task_id!r} is not known in {place}; check it, or its record is gone")
         return Handle(self.client, task_id, found[0])
-
-    # --- operating -----------------------------------------------------------------------------------------------
-
-    def queue(self, name: str | None = None, *, actor: str | None = None) -> Queue:
-        """A queue for those who run it (the app's default one): pause, resume, purge, dead letters.
-
-        actor: who acts, for the audit stream; this process's user and host unless given. Raises InvalidTask.
-        """
-        from dtq.queues import Queue
-
-        return Queue(self.client, check_queue(self.settings.queue if name is None else name), actor)
-
-    def audit(self, count: int = 100, before: str | None = None) -> list[AuditEntry]:
-        """The newest entries of the audit stream first; before: the `entry` of one to go on behind."""
-        return self.broker.audit_entries(count, before)
-
-    async def aaudit(self, count: int = 100, before: str | None = None) -> list[AuditEntry]:
-        """`audit` without blocking the loop."""
-        from dtq.off_loop import in_thread
-
-        return await in_thread(self.audit, count, before)
 
 
 def load_app(target: str) -> App:

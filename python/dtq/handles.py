@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dtq import _core
-from dtq.clock import Clock
 from dtq.errors import (
     BrokerUnavailable,
     DtqError,
@@ -17,24 +16,14 @@ from dtq.errors import (
     from_core,
 )
 from dtq.models import Task, TaskStatus, decode_json, read_task
+from dtq.source import Source
 from dtq.waiting import Wait
 
 if TYPE_CHECKING:
-    from dtq.broker import Broker, Snapshot
+    from dtq.broker import Snapshot
 
 R = TypeVar("R")
 SUCCEEDED = TaskStatus.SUCCEEDED.code
-
-
-class Source(Protocol):
-    """What a handle asks: the client."""
-
-    clock: Clock
-
-    @property
-    def broker(self) -> Broker: ...
-
-    async def abroker(self) -> Broker: ...
 
 
 class Handle(Generic[R]):
@@ -110,17 +99,50 @@ class Handle(Generic[R]):
                     await sleep(wait.pause())
         return self._final()
 
-    def cancel(self, *, actor: str | None = None) -> str:
+    def cancel(self, *, actor: str | None = None, request_id: str | None = None) -> str:
         """Cancels the task: "cancelled" (it never starts) or "requested" (it runs; its worker is told).
 
-        actor: who cancels, for the audit stream; this process's user and host unless given.
+        actor: who cancels, for the audit stream; this process's user and host unless given. request_id: what ties the
+        act to a request, likewise; a random one unless given. Both are the same for `run` and `delete`.
         Raises TaskNotFound, IllegalTransition (it has ended), BrokerUnavailable.
         """
-        return self._cancelled(self._source.broker.cancel(self.queue, self.id, actor=actor))
+        return self._cancelled(self._source.broker.cancel(self.queue, self.id, actor=actor, request_id=request_id))
 
-    async def acancel(self, *, actor: str | None = None) -> str:
+    async def acancel(self, *, actor: str | None = None, request_id: str | None = None) -> str:
         """`cancel` without blocking the loop."""
-        return self._cancelled(await (await self._source.abroker()).acancel(self.queue, self.id, actor=actor))
+        broker = await self._source.abroker()
+        return self._cancelled(await broker.acancel(self.queue, self.id, actor=actor, request_id=request_id))
+
+    def run(self, *, actor: str | None = None, request_id: str | None = None) -> str:
+        """Makes a pending or retrying task due now, and queues a dead letter's task again: "queued".
+
+        Raises TaskNotFound, IllegalTransition (it is queued, runs, has ended, or its ttl or deadline has passed and it
+        expired), BrokerUnavailable; for a dead letter also what `Queue.requeue` raises.
+        """
+        from dtq.task_acts import TaskActs
+
+        return TaskActs(self._source, self.queue, actor, request_id).run(self.id)
+
+    async def arun(self, *, actor: str | None = None, request_id: str | None = None) -> str:
+        """`run` without blocking the loop."""
+        from dtq.off_loop import in_thread
+
+        return await in_thread(self.run, actor=actor, request_id=request_id)
+
+    def delete(self, *, actor: str | None = None, request_id: str | None = None) -> None:
+        """Deletes what is kept of an ended task: its record, its dead letter, its place in lists.
+
+        Raises TaskNotFound, IllegalTransition (it has not ended), BrokerUnavailable.
+        """
+        from dtq.task_acts import TaskActs
+
+        TaskActs(self._source, self.queue, actor, request_id).delete(self.id)
+
+    async def adelete(self, *, actor: str | None = None, request_id: str | None = None) -> None:
+        """`delete` without blocking the loop."""
+        from dtq.off_loop import in_thread
+
+        await in_thread(self.delete, actor=actor, request_id=request_id)
 
     # --- what the answers mean -----------------------------------------------------------------------------------
 

@@ -186,7 +186,7 @@ def read_task(
     kept = None if record is None else _core.parse_record(record)
     head, extras, payload, damage = _read_envelope(envelope or (kept.envelope if kept is not None else b""))
     detail: dict[str, Any] = decode_json(kept.detail) if kept is not None and kept.detail else {}
-    state = _LiveState.parse(live) if live is not None else None
+    state = LiveState.parse(live) if live is not None else None
     created_ms = (kept.created_ms if kept is not None else 0) or _core.id_time_ms(task_id) or extras.get("created_ms")
     if state is not None:
         status, attempt, released, started_ms, ended_ms = (
@@ -259,7 +259,7 @@ def _read_envelope(raw: bytes) -> tuple[_core.Envelope | None, dict[str, Any], A
 
 
 @dataclass(frozen=True, slots=True)
-class _LiveState:
+class LiveState:
     """The parts of a live value that a reader may want; the protocol's page has its grammar."""
 
     status: TaskStatus
@@ -270,7 +270,7 @@ class _LiveState:
     cancel_requested: bool
 
     @classmethod
-    def parse(cls, live: bytes) -> _LiveState:
+    def parse(cls, live: bytes) -> LiveState:
         text = live.decode()
         if text.startswith("r:"):
             _, attempt, released, _, consumer, _, started, tail = text.split(":", 7)

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dtq.announcing import PAGE, REFUSALS, AnnouncedPages
+from dtq.announcing import REFUSALS, AnnouncedPages
 from dtq.client import Client
-from dtq.dead_letters import DeadLetter, DeadLetterFilter, is_entry, read_dead_letter, requeue_parts
-from dtq.errors import (
-    DtqError,
-    IdempotencyKeyReused,
-    IllegalTransition,
-    InvalidTask,
-    QueueFull,
-    TaskNotFound,
-    UniqueConflict,
-)
+from dtq.dead_letter_acts import EVERY, DeadLetterActs
+from dtq.dead_letters import DeadLetter, DeadLetterFilter
+from dtq.errors import DtqError, InvalidTask, QueueFull, TaskNotFound
 from dtq.handles import Handle
-from dtq.models import TaskStatus
 from dtq.off_loop import in_thread, steps
 from dtq.options import check_task_type
 
 if TYPE_CHECKING:
     from dtq.broker import Broker, QueueCounts
-
-_EVERY = DeadLetterFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +31,14 @@ class Requeued:
 class Queue:
     """Made by `App.queue`. Every act that cannot be undone is written to the audit stream, in the name of `actor`.
 
+    request_id: what ties these acts to a request, in the audit stream; a random one for each unless given.
     Each method has an async twin whose name begins with `a`: the same work in a thread, which never blocks the loop.
     """
 
-    def __init__(self, client: Client, name: str, actor: str | None = None) -> None:
+    def __init__(self, client: Client, name: str, actor: str | None = None, request_id: str | None = None) -> None:
         self.name = name
         self._client = client
-        self._actor = actor
+        self._acts = DeadLetterActs(client, name, actor, request_id)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -61,6 +50,10 @@ class Queue:
     def counts(self) -> QueueCounts:
         """The queue in figures; `paused` and `paused_types` too. Raises BrokerUnavailable, as all that follow."""
         return self._broker.queue_counts(self.name)
+
+    def task_types(self) -> list[str]:
+        """The task types seen in this queue, sorted; those that are paused too."""
+        return self._broker.task_types(self.name)
 
     # --- pause, resume, purge ------------------------------------------------------------------------------------
 
@@ -80,7 +73,7 @@ class Queue:
         self._broker.prepare_queue(self.name)  # so that it is listed as paused before its first task
         changed = self._broker.pause(self.name, named) if action == "pause" else self._broker.resume(self.name, named)
         if changed:
-            self._audit(action, "", {"task_type": named} if named else {})
+            self._acts.audit(action, "", {"task_type": named} if named else {})
         return changed
 
     def purge(self) -> int:
@@ -90,7 +83,7 @@ class Queue:
     def purge_steps(self) -> Generator[int]:
         """`purge` in short steps, each giving how many tasks it took; the queue is consistent between any two."""
         counts = self.counts()
-        self._audit("purge", "", {"waiting": counts.waiting, "scheduled": counts.scheduled})
+        self._acts.audit("purge", "", {"waiting": counts.waiting, "scheduled": counts.scheduled})
         yield from self._broker.purge(self.name)
 
     # --- dead letters --------------------------------------------------------------------------------------------
@@ -100,46 +93,20 @@ class Queue:
         return self._broker.dead_letter_count(self.name)
 
     def dead_letters(
-        self, which: DeadLetterFilter = _EVERY, *, before: str | None = None, oldest_first: bool = False
+        self, which: DeadLetterFilter = EVERY, *, before: str | None = None, oldest_first: bool = False
     ) -> Generator[DeadLetter]:
         """The dead letters that `which` accepts, newest first, read page by page.
 
         before: the `entry` of a dead letter to go on behind. What dies meanwhile is not among them.
         """
-        now_ms, behind = self._client.clock.now_ms(), before
-        newest = self._broker.dead_letter_page(self.name, 1) if oldest_first else []
-        while page := self._broker.dead_letter_page(self.name, PAGE, behind, oldest_first=oldest_first):
-            for entry, task_id, raw in page:
-                letter = read_dead_letter(self.name, entry, task_id, raw)
-                if which.accepts(letter, now_ms):
-                    yield letter
-                if newest and entry == newest[0][0]:
-                    return
-            behind = page[-1][0]
+        return self._acts.walk(which, before=before, oldest_first=oldest_first)
 
     def dead_letter(self, name: str) -> DeadLetter:
         """A dead letter by the id of its task, or by its entry.
 
         Raises IllegalTransition where the task stands otherwise or was discarded, TaskNotFound.
         """
-        broker = self._broker
-        if is_entry(name) and (found := broker.dead_letter(self.name, name)) is not None:
-            return read_dead_letter(self.name, *found)
-        snapshot = broker.inspect(self.name, [name])[0]
-        if snapshot is None:
-            # Its record may be gone while its dead letter still stands.
-            for letter in self.dead_letters():
-                if letter.task_id == name:
-                    return letter
-            raise TaskNotFound(f"task_id: {name!r} is not known in queue {self.name!r}; check id and queue")
-        task = Handle[Any](self._client, name, self.name).task()
-        if task.status is not TaskStatus.DEAD_LETTERED:
-            raise _not_dead(name, task.status)
-        found = broker.dead_letter(self.name, task.dead_letter_id) if task.dead_letter_id else None
-        if found is None:
-            why = "was discarded" if task.dead_letter_id is None else "is no longer in the stream, which is bounded"
-            raise IllegalTransition(f"task_id: the dead letter of {name!r} {why}; enqueue the task anew", terminal=True)
-        return read_dead_letter(self.name, *found)
+        return self._acts.find(name)
 
     def requeue(
         self, name: str, *, payload: dict[str, Any] | None = None, deadline: datetime | None = None
@@ -152,15 +119,11 @@ class Queue:
         Raises TaskNotFound, IllegalTransition (with the status it has), InvalidTask, UniqueConflict,
         IdempotencyKeyReused, QueueFull (DTQ_MAX_QUEUE_DEPTH). Of many calls at once one succeeds.
         """
-        letter = self.dead_letter(name)
-        parts = self._parts(letter, payload, deadline)
-        with self._announced("requeue", letter, edited=payload is not None):
-            self._requeue(letter, *parts)
-        return Handle(self._client, letter.task_id, self.name)
+        return Handle(self._client, self._acts.requeue(name, payload, deadline).task_id, self.name)
 
     def requeue_all(
         self,
-        which: DeadLetterFilter = _EVERY,
+        which: DeadLetterFilter = EVERY,
         *,
         rate: float | None = None,
         deadline: datetime | None = None,
@@ -185,10 +148,10 @@ class Queue:
             for letter in letters if dry_run else pages.over(letters):
                 try:
                     if dry_run:
-                        self._try(letter, deadline)
+                        self._acts.rehearse(letter, deadline)
                     else:
                         with pages.act(letter):
-                            self._requeue(letter, *self._parts(letter, None, deadline))
+                            self._acts.send(letter, *self._acts.parts(letter, None, deadline))
                 except REFUSALS as error:
                     yield Requeued(letter, error)
                     if isinstance(error, QueueFull):  # so would be all that follow, or they would take
@@ -206,12 +169,9 @@ class Queue:
 
         name: its task's id, or its entry. Raises TaskNotFound, IllegalTransition.
         """
-        letter = self.dead_letter(name)
-        with self._announced("discard", letter):
-            self._discard(letter)
-        return letter
+        return self._acts.discard(name)
 
-    def discard_all(self, which: DeadLetterFilter = _EVERY, *, dry_run: bool = False) -> Generator[DeadLetter]:
+    def discard_all(self, which: DeadLetterFilter = EVERY, *, dry_run: bool = False) -> Generator[DeadLetter]:
         """Discards all dead letters that `which` accepts, oldest first; iterate to do it."""
         letters = self.dead_letters(which, oldest_first=True)
         if dry_run:
@@ -222,7 +182,7 @@ class Queue:
             for letter in pages.over(letters):
                 try:
                     with pages.act(letter):
-                        self._discard(letter)
+                        self._acts.take_off(letter)
                 except TaskNotFound:
                     continue  # somebody else was first
                 yield letter
@@ -231,14 +191,22 @@ class Queue:
 
     def purge_dead_letters(self) -> int:
         """Discards all dead letters that stand now, in slices; answers how many they were."""
-        self._audit("purge_dead_letters", "", {"dead": self.dead_letter_count()})
-        return sum(self._broker.purge_dead_letters(self.name))
+        return sum(self.purge_dead_letters_steps())
+
+    def purge_dead_letters_steps(self) -> Generator[int]:
+        """`purge_dead_letters` in short steps, each giving how many it took."""
+        self._acts.audit("purge_dead_letters", "", {"dead": self.dead_letter_count()})
+        yield from self._broker.purge_dead_letters(self.name)
 
     # --- the same without blocking the loop ----------------------------------------------------------------------
 
     async def acounts(self) -> QueueCounts:
         """`counts` without blocking the loop."""
         return await in_thread(self.counts)
+
+    async def atask_types(self) -> list[str]:
+        """`task_types` without blocking the loop."""
+        return await in_thread(self.task_types)
 
     async def apause(self, task_type: str | None = None) -> bool:
         """`pause` without blocking the loop."""
@@ -261,7 +229,7 @@ class Queue:
         return await in_thread(self.dead_letter_count)
 
     def adead_letters(
-        self, which: DeadLetterFilter = _EVERY, *, before: str | None = None, oldest_first: bool = False
+        self, which: DeadLetterFilter = EVERY, *, before: str | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[DeadLetter]:
         """`dead_letters`, for `async for`."""
         return steps(self.dead_letters(which, before=before, oldest_first=oldest_first))
@@ -278,7 +246,7 @@ class Queue:
 
     def arequeue_all(
         self,
-        which: DeadLetterFilter = _EVERY,
+        which: DeadLetterFilter = EVERY,
         *,
         rate: float | None = None,
         deadline: datetime | None = None,
@@ -291,7 +259,7 @@ class Queue:
         """`discard` without blocking the loop."""
         return await in_thread(self.discard, name)
 
-    def adiscard_all(self, which: DeadLetterFilter = _EVERY, *, dry_run: bool = False) -> AsyncGenerator[DeadLetter]:
+    def adiscard_all(self, which: DeadLetterFilter = EVERY, *, dry_run: bool = False) -> AsyncGenerator[DeadLetter]:
         """`discard_all`, for `async for`."""
         return steps(self.discard_all(which, dry_run=dry_run))
 
@@ -299,78 +267,14 @@ class Queue:
         """`purge_dead_letters` without blocking the loop."""
         return await in_thread(self.purge_dead_letters)
 
+    def apurge_dead_letters_steps(self) -> AsyncGenerator[int]:
+        """`purge_dead_letters_steps`, for `async for`."""
+        return steps(self.purge_dead_letters_steps())
+
     # --- how -----------------------------------------------------------------------------------------------------
-
-    def _parts(
-        self, letter: DeadLetter, payload: dict[str, Any] | None, deadline: datetime | None
-    ) -> tuple[bytes, bytes]:
-        if letter.task is None:
-            raise InvalidTask("dead letter", f"{letter.entry} holds no task that could be queued again; discard it")
-        return requeue_parts(letter.raw, self._client.settings.max_payload_bytes, payload, deadline)
-
-    def _try(self, letter: DeadLetter, deadline: datetime | None) -> None:
-        """What can be known without writing; whether a deadline has passed is told by this host's clock."""
-        self._parts(letter, None, deadline)
-        last = deadline or (letter.task.deadline if letter.task is not None else None)
-        if last is not None and last.timestamp() * 1000 <= self._client.clock.now_ms():
-            raise _too_late(letter)
-
-    def _discard(self, letter: DeadLetter) -> None:
-        if not self._broker.discard(self.name, [(letter.entry, letter.task_id.encode())]):
-            raise _gone(letter)
-
-    def _requeue(self, letter: DeadLetter, envelope: bytes, place: bytes) -> None:
-        verdict, detail = self._broker.requeue(self.name, letter.entry, letter.task_id, envelope, place)
-        if verdict == "requeued":
-            return
-        if verdict in ("live", "ended"):
-            raise _not_dead(letter.task_id, TaskStatus.from_code(int(detail)))
-        if verdict == "deadline":
-            raise _too_late(letter)
-        if verdict == "full":
-            raise QueueFull(
-                f"queue: {self.name!r} holds its limit of {self._client.settings.max_queue_depth} tasks "
-                f"(DTQ_MAX_QUEUE_DEPTH); task {letter.task_id} stays among the dead letters, try again"
-            )
-        if verdict == "unique":
-            raise UniqueConflict(f"unique: task {detail} of queue {self.name!r} holds the lock; wait for it", detail)
-        if verdict == "key":
-            raise IdempotencyKeyReused(
-                f"idempotency_key: task {detail} of queue {self.name!r} has the key of {letter.task_id} by now"
-            )
-        raise _gone(letter)
-
-    def _audit(self, action: str, task_id: str, facts: Mapping[str, Any], request_id: str | None = None) -> None:
-        self._broker.audit(action, self.name, task_id, facts, actor=self._actor, request_id=request_id)
-
-    @contextmanager
-    def _announced(self, action: str, letter: DeadLetter, **facts: object) -> Generator[None]:
-        """One act on a dead letter: its audit entry is written first, and a second one where it was refused."""
-        request_id, entry = os.urandom(8).hex(), {"entry": letter.entry}
-        self._audit(action, letter.task_id, {**entry, **facts}, request_id)
-        try:
-            yield
-        except REFUSALS as error:
-            self._audit(action, letter.task_id, {**entry, "refused": type(error).__name__}, request_id)
-            raise
 
     def _audit_bulk(self, action: str, which: DeadLetterFilter) -> Callable[[str, list[str]], None]:
         """What writes one entry of a bulk act; all have one request id."""
         chosen = {name: value for name, value in asdict(which).items() if value not in (None, {})}
-        request_id = os.urandom(8).hex()
-        return lambda fact, ids: self._audit(action, "", {"filter": chosen, fact: ids}, request_id)
-
-
-def _not_dead(task_id: str, status: TaskStatus) -> IllegalTransition:
-    return IllegalTransition(
-        f"status: task {task_id} is {status}; only a dead letter can be queued again or discarded",
-        terminal=status.terminal,
-    )
-
-
-def _gone(letter: DeadLetter) -> TaskNotFound:
-    return TaskNotFound(f"dead letter: {letter.entry} does not stand any more; it was queued again, or discarded")
-
-
-def _too_late(letter: DeadLetter) -> InvalidTask:
-    return InvalidTask("deadline", f"that of task {letter.task_id} has passed; give a new one")
+        request_id = self._acts.new_request_id()
+        return lambda fact, ids: self._acts.audit(action, "", {"filter": chosen, fact: ids}, request_id)

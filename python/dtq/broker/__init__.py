@@ -7,17 +7,19 @@ working.py     turn, hand-over, hand-back, promote, lost entries
 reader.py      a waiting child's blocking read, and the adoption behind it
 leasing.py     a worker's lease, the lead, declaring the dead, reaping
 looking.py     many queues at once: which hold tasks, have work, use which bands
+listing.py     slices of tasks by status, and what consumers hold: for people
 reading.py     queues, counts, workers: for people
-operating.py   dead letters, pause and resume, purge
+operating.py   run now, delete, dead letters, pause and resume, purge
 auditing.py    the audit stream
 values.py      what the verbs answer
 """
 
 from dtq.broker.cancelling import WAITING, Cancelling, Notes
 from dtq.broker.leasing import Leasing
-from dtq.broker.looking import Look, Looking
+from dtq.broker.listing import Listing, Slice
+from dtq.broker.looking import Look
 from dtq.broker.operating import Operating
-from dtq.broker.producing import Producing
+from dtq.broker.producing import Producing, Subscription
 from dtq.broker.reader import Delivery, Reader
 from dtq.broker.reading import Reading
 from dtq.broker.values import (
@@ -26,6 +28,7 @@ from dtq.broker.values import (
     CancelCounts,
     CancelNote,
     DueNote,
+    Held,
     QueueCounts,
     ServerInfo,
     Snapshot,
@@ -33,7 +36,7 @@ from dtq.broker.values import (
 )
 
 
-class Broker(Producing, Cancelling, Leasing, Looking, Reading, Operating):
+class Broker(Producing, Cancelling, Leasing, Listing, Reading, Operating):
     """All verbs on one Redis (or on the embedded store), safe for threads and across forks."""
 
 
@@ -46,11 +49,14 @@ __all__ = [
     "CancelNote",
     "Delivery",
     "DueNote",
+    "Held",
     "Look",
     "Notes",
     "QueueCounts",
     "Reader",
     "ServerInfo",
+    "Slice",
     "Snapshot",
+    "Subscription",
     "WorkerInfo",
 ]

@@ -31,7 +31,7 @@ class Auditing(Calls):
         """Write one act; the server gives the time.
 
         Args:
-            action: `cancel`, `requeue`, `discard`, `purge`, `purge_dead_letters`, `pause` or `resume`.
+            action: `cancel`, `run`, `delete`, `requeue`, `discard`, `purge`, `purge_dead_letters`, `pause` or `resume`.
             queue: where.
             task_id: of which task, '' for an act on the whole queue.
             facts: what else is worth keeping (JSON values, small).

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from dtq._core import pack_command
 from dtq.broker.values import WorkerInfo
 from dtq.broker.working import Working
 from dtq.errors import WorkerDeclaredDead
@@ -95,14 +96,18 @@ class Leasing(Working):
         """Take a dead worker off the list once all it held is taken over; its mark stays until it runs out."""
         self.command("SREM", self.keys.workers(), worker_id)
 
+    def leader(self) -> str | None:
+        """The id of the worker that has the lead; None where none has."""
+        found = self.command("GET", self.keys.leader())
+        return None if found is None else found.decode("utf-8", "replace")
+
     def workers(self) -> list[WorkerInfo]:
-        """The workers that have a lease."""
+        """The workers that have a lease, by id, in two round trips."""
         ids = sorted(worker.decode() for worker in self.command("SMEMBERS", self.keys.workers()))
+        commands = [pack_command([verb, self.keys.worker(worker)]) for worker in ids for verb in ("GET", "PTTL")]
+        replies = self.transport.call_many(b"".join(commands), len(commands)) if ids else []
         out: list[WorkerInfo] = []
-        for worker in ids:
-            lease = self.command("GET", self.keys.worker(worker))
-            if lease is None or lease == b"dead":
-                continue
-            expires = int(self.command("PTTL", self.keys.worker(worker)))
-            out.append(WorkerInfo(worker, expires, orjson.loads(lease)))
+        for worker, lease, expires_ms in zip(ids, replies[::2], replies[1::2], strict=True):
+            if isinstance(lease, bytes) and lease != b"dead":
+                out.append(WorkerInfo(worker, int(expires_ms), orjson.loads(lease)))
         return out

@@ -1,4 +1,7 @@
-"""The verbs of operators: dead letters, pause and resume, purge (spec §7). Their callers write the audit entries."""
+"""The verbs of operators: run now, delete, dead letters, pause and resume, purge (spec §7).
+
+Their callers write the audit entries.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,28 @@ MOST_BELLS = 64
 
 
 class Operating(Auditing):
-    """Verbs that change many tasks, or what becomes of them."""
+    """Verbs that change what becomes of tasks."""
+
+    # --- one task
+
+    def run_now(self, queue: str, task_id: str) -> tuple[str, str]:
+        """Make a pending or retrying task due now.
+
+        Returns:
+            `queued`, `expired` (it was too late for it: `ttl` or `deadline`), `live`, `ended`, `damaged` or `unknown`,
+            with the cause or a status code.
+        """
+        verdict, _, detail = self.run("run_now", queue, task_id).decode().partition(" ")
+        return verdict, detail
+
+    def delete(self, queue: str, task_id: str) -> tuple[str, str]:
+        """Delete the record, the dead letter and the mention of an ended task.
+
+        Returns:
+            `deleted`, `live` with a status code, or `unknown`.
+        """
+        verdict, _, detail = self.run("delete", queue, task_id).decode().partition(" ")
+        return verdict, detail
 
     # --- dead letters
 

@@ -22,6 +22,11 @@ class Reading(Calls):
         """Names of the known queues, sorted."""
         return sorted(name.decode() for name in self.command("SMEMBERS", self.keys.queues()))
 
+    def task_types(self, queue: str) -> list[str]:
+        """The task types seen in a queue, sorted; those that are paused too."""
+        paused = self.command("HGET", self.keys.meta(queue), "paused_types") or b""
+        return sorted({name for name in paused.decode("utf-8", "replace").split(";") if name})
+
     def queue_counts(self, queue: str) -> QueueCounts:
         """One queue in figures, in a few round trips that do not depend on its size.
 

@@ -84,11 +84,22 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One worker with a lease. facts: what it says of itself (host, pid, children, queues, started_ms, version)."""
+    """One worker with a lease. facts: what it says of itself (worker/facts.py)."""
 
     id: str
     expires_ms: int
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A running task that a consumer holds. live: its live value, still encoded."""
+
+    consumer: str
+    queue: str
+    task_id: str
+    live: bytes
+    task_type: str
 
 
 @dataclass(frozen=True, slots=True)

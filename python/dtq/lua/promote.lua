@@ -8,6 +8,7 @@ local listened = is_future(call('HGET', META, 'listeners'))
 --@include record
 --@include entries
 --@include finish
+--@include leave_schedule
 local promoted, expired, refused, failed, reason = 0, 0, 0, 0, ''
 local AGAIN = 5000 -- ms until a task that could not be moved is due again
 -- The tail that names a task's locks. The token stands near the front, so it is often whole where the record is not; a
@@ -39,31 +40,7 @@ local function promote(id, score, band, failure)
   local record = read_record(raw)
   local state = record and parse_live(record.token)
   if failure ~= '' or not state or (record.status ~= 1 and record.status ~= 4) then return refuse(id, raw) end
-  local retrying = record.status == 4
-  local plain = {kind = 'p', attempt = record.attempt, released = record.released, entry = '', tail = state.tail,
-    retrying = retrying}
-  local why = overdue(state.tail)
-  if why then -- a retrying task makes two legal moves here: retrying -> queued -> expired
-    finish_here(id, 'expired', plain, record.token, {cause = why}, record.envelope, record, nil)
-    expired = expired + 1
-    return
-  end
-  local attempt = retrying and record.attempt + 1 or record.attempt
-  local entry = call('XADD', STREAM .. band, '*', id, record.envelope) -- first: it fails if the key is no stream
-  use_band(band)
-  local tail = tail_drop(tail_drop(state.tail, 'w'), 's')
-  if retrying then
-    local times = {created = record.created, started = 0, ended = 0}
-    call('SET', RECORD .. id, pack_record(0, {attempt = attempt, released = record.released}, times, '', '', '', '', record.history))
-    tail = tail_add(tail, 'h')
-    call('HINCRBY', META, 'retrying', -1)
-  else
-    call('DEL', RECORD .. id)
-  end
-  call('HSET', LIVE, id, queued_value(attempt, record.released, entry, tail))
-  call('ZREM', SCHEDULE, id)
-  promoted = promoted + 1
-  emit(retrying and 'TASK_RETRIED' or 'TASK_QUEUED', id, attempt, nil, envelope_type(record.envelope))
+  if leave_schedule(id, record, state, band) then expired = expired + 1 else promoted = promoted + 1 end
 end
 -- What cannot be moved, because its stream has another type or its record holds nonsense, never blocks the others.
 for i = 5, #ARGV, 4 do

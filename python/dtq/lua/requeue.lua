@@ -68,6 +68,7 @@ use_band(band)
 local queued = call('XADD', STREAM .. band, '*', id, envelope)
 call('HSET', LIVE, id, queued_value(1, 0, queued, tail_add(tail, 'h')))
 call('XDEL', DEAD, entry)
+call('LREM', RECENT .. 'dead_lettered', 1, id) -- it may die again, and is listed once
 call('HINCRBY', META, 'requeued', 1)
 emit('TASK_QUEUED', id, 1, nil, envelope_type(envelope))
 publish()

@@ -26,8 +26,8 @@ _PATIENCE_S = 5.0
 class Errands:
     """The supervisor's way to Redis. Nothing here waits: everything is done in the steward's thread.
 
-    live: names of the consumers whose children live. inbox: takes cancelled claims. on_declared_dead, on_empty: called
-    in the steward's thread.
+    facts: what the worker tells of itself. live: names of the consumers whose children live. inbox: takes cancelled
+    claims. All but the inbox, and on_declared_dead and on_empty, are called in the steward's thread.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Errands:
         settings: Settings,
         queues: list[str],
         slots: Slots,
-        facts: dict[str, Any],
+        facts: Callable[[], dict[str, Any]],
         live: Callable[[], set[str]],
         inbox: CancelInbox,
         on_declared_dead: Callable[[], None],
@@ -57,6 +57,7 @@ class Errands:
         self._listener = Listener(broker, inbox, self._hurry)
         self._scheduler: Scheduler | None = None
         self._leadership: Leadership | None = None
+        self._renewing: Lease | None = None
         self._worker_id = ""
 
     def begin(self, worker_id: str) -> None:
@@ -81,8 +82,9 @@ class Errands:
         self._worker_id = worker_id
         leadership = self._leadership = Leadership(self._broker, self._settings, worker_id)
         scheduler = self._scheduler = Scheduler(self._broker, leadership, lambda: self._listener.hearing)
+        renewing = self._renewing = self._lease(worker_id)
         duties: list[Duty] = [
-            self._lease(worker_id),
+            renewing,
             FlagWatch(self._broker, self._slots, self._queues, self._inbox),
             leadership,
             scheduler,
@@ -92,6 +94,12 @@ class Errands:
             duties.append(BurstWatch(self._broker, self._queues, self._on_empty))
         self._steward.take_duties(*duties)
         self._listener.serve(worker_id)
+
+    def tell_soon(self) -> None:
+        """The facts have changed: tell them before the next renewal."""
+        if self._renewing is not None:
+            self._renewing.hurry()
+            self._steward.wake()
 
     def hand_over(self, death: Death) -> None:
         """Give what a dead child held to others, in every queue."""

@@ -22,6 +22,7 @@ from dtq.worker.channel import Channel, ChannelClosed, Message
 from dtq.worker.drain import Drain
 from dtq.worker.errands import Errands
 from dtq.worker.exits import CLEAN, NO_CHILDREN, RELEASED
+from dtq.worker.facts import Facts
 from dtq.worker.journal import LOGGER
 from dtq.worker.limits import Limits
 from dtq.worker.pool import START_S, ChildProcess, bury
@@ -64,12 +65,13 @@ class Supervisor:
         self._new_worker_id = new_worker_id
         self._worker_id = new_worker_id()
         self._cancels = CancelInbox(signals.ring)
+        self._facts = Facts(facts, lambda: list(self._children.values()), lambda: self._drain.active)
         self._errands = Errands(
             broker,
             settings,
             queues,
             slots,
-            facts,
+            self._facts.tell,
             self._live_consumers,
             self._cancels,
             self._note_declared_dead,
@@ -207,6 +209,7 @@ class Supervisor:
 
     def _begin_drain(self, why: str, now: float) -> None:
         self._drain.begin(now)
+        self._errands.tell_soon()
         self._wanted.clear()
         for child in list(self._children.values()):
             if child.ready:
@@ -271,6 +274,7 @@ class Supervisor:
         elif say == "ready":
             child.ready = True
             self._start_failures = 0
+            self._errands.tell_soon()
             LOGGER.debug("child %s is ready (pid %d)", child.consumer, child.pid)
             if self._drain.active:
                 child.leave("drain")
@@ -300,7 +304,8 @@ class Supervisor:
                     death.cause,
                     len(death.executing),
                 )
-            self._replace(child.number, self._pause_after(child, death.clean))
+            why = child.bye if death.clean and child.bye else death.cause
+            self._replace(child.number, self._pause_after(child, death.clean), why)
         else:
             self._count_start_failure(child, child.failed or death.cause)
 
@@ -314,9 +319,10 @@ class Supervisor:
             min(1.0, 0.05 * 2.0 ** (self._quick_deaths - _QUICK_DEATHS)) if self._quick_deaths > _QUICK_DEATHS else 0.0
         )
 
-    def _replace(self, number: int, delay_s: float) -> None:
+    def _replace(self, number: int, delay_s: float, why: str) -> None:
         if not self._drain.active and not self._gave_up and number < self._settings.children:
             self._wanted[number] = SYSTEM.monotonic() + delay_s
+            self._facts.note_restart(number, why)
 
     def _start_failed(self, child: ChildProcess, why: str) -> None:
         self._forget(child)
@@ -332,7 +338,7 @@ class Supervisor:
             self._gave_up = why
             self._begin_drain("no child can be started", SYSTEM.monotonic())
             return
-        self._replace(child.number, delay_s)
+        self._replace(child.number, delay_s, why)
 
     def _forget(self, child: ChildProcess) -> None:
         self._unregister(child)
@@ -368,6 +374,7 @@ class Supervisor:
             self._unregister(child)
             bury(child, self._slots, self._out_of_memory)
             del self._children[child.number]
+            self._facts.note_restart(child.number, "declared dead")
         self._worker_id = self._new_worker_id()
         if self._template is not None and self._template.ready:
             self._configure(self._template)
