@@ -64,12 +64,11 @@ def filled_outcomes() -> _core.Outcomes:
     return outcomes
 
 
-def filled_histogram() -> _core.Histogram:
-    """Two durations."""
-    histogram = _core.Histogram()
-    histogram.record(1_000)
-    histogram.record(2_000)
-    return histogram
+def timed_outcomes() -> _core.Outcomes:
+    """One success that ran for 2 ms."""
+    outcomes = _core.Outcomes("w")
+    outcomes.succeed(CLAIM, RESULT, NOW_MS + 5, MAX_BYTES, 2_000_000)
+    return outcomes
 
 
 def new_slots(create: bool = True) -> _core.Slots:
@@ -123,8 +122,6 @@ PLACE_SIZE: Final = 21
 SLOTS: Final = new_slots()
 CHUNK: Final = filled_chunk()
 OUTCOMES: Final = filled_outcomes()
-HISTOGRAM: Final = filled_histogram()
-HISTOGRAM_BYTES: Final = HISTOGRAM.to_bytes()
 DUE_TASKS: Final = _core.parse_due(DUE)
 
 ENQUEUE_ONE: Final = b"*4\r\n" + PREFIX + ID_BLOCK + ENVELOPE_BLOCK + b"$1\r\n5\r\n"
@@ -135,6 +132,10 @@ NUMBERS: Final = struct.pack("<Q6IB", 2, 3, 4, 1, 0, 0, 1, 0)
 SETTLED: Final = _core.pack_command(
     ["X", "c", "0000000000000001", NUMBERS, "S586400000", 1, ID, LIVE, RECORD_OF_RESULT]
 )
+
+TIMED: Final = struct.pack("<66Q", *(1, 0, 0, 0, 0, 0), *(0, 0, 1), *[0] * 16, 3_000, *(0, 1), *[0] * 17, 2_000,
+                           *(0, 0, 1), *[0] * 16, 5_000)  # fmt: skip
+"""It waited for 3 ms, ran for 2, and took 5 in all."""
 
 FUNCTIONS: Final[dict[str, Case]] = {
     "new_ids": Case(lambda: _core.new_ids(NOW_MS, RANDOM, 1), ["02usyDNX9I7QbdIeUhiZj7"]),
@@ -177,6 +178,7 @@ METHODS: Final[dict[str, Case]] = {
         [ID],
     ),
     "Outcomes.pack_turn": Case(lambda: OUTCOMES.pack_turn(PREFIX, 1, "c", 1, 2, 3, 4, 0, [], []), SETTLED),
+    "Outcomes.take_timings": Case(lambda: timed_outcomes().take_timings(), [("mail.send", TIMED)]),
     "Slots.__new__": Case(lambda: new_slots(create=False).places, 1),
     "Slots.byte_size": Case(lambda: _core.Slots.byte_size(1, 1), 192),
     "Slots.set_safe_until": Case(lambda: SLOTS.set_safe_until(7), None),
@@ -190,12 +192,6 @@ METHODS: Final[dict[str, Case]] = {
     "Slots.start": Case(once(empty_slots, start, lambda slots: len(slots.rows(0))), 1),
     "Slots.finish": Case(once(running_slots, lambda slots: slots.finish(0, 0), lambda slots: slots.rows(0)), []),
     "Slots.rows": Case(lambda: running_slots().rows(0)[0].entry, ENTRY),
-    "Histogram.__new__": Case(lambda: _core.Histogram().count, 0),
-    "Histogram.record": Case(once(_core.Histogram, lambda made: made.record(1_000), lambda made: made.total_ns), 1_000),
-    "Histogram.merge": Case(once(_core.Histogram, lambda made: made.merge(HISTOGRAM), lambda made: made.count), 2),
-    "Histogram.percentile": Case(lambda: HISTOGRAM.percentile(50), 1_023),
-    "Histogram.to_bytes": Case(lambda: HISTOGRAM.to_bytes(), HISTOGRAM_BYTES),
-    "Histogram.from_bytes": Case(lambda: _core.Histogram.from_bytes(HISTOGRAM_BYTES).total_ns, 3_000),
 }
 
 ATTRIBUTES: Final[dict[str, Case]] = {
@@ -226,7 +222,6 @@ ATTRIBUTES: Final[dict[str, Case]] = {
         place=0, entry=ENTRY, queue=0, band=5, seq=1, attempt=1, started_ns=7, limit_ns=0,
     ),
     "Slots": read(SLOTS, children=1, places=1),
-    "Histogram": read(HISTOGRAM, count=2, total_ns=3_000),
 }  # fmt: skip
 """By class: one read of all of its attributes."""
 

@@ -1,4 +1,4 @@
-"""Writes what the documents say about the code from the code: docs/settings.md, docs/errors.md, the key table.
+"""Writes what the documents say about the code from the code: settings, errors, metrics, the key table.
 
 And from the recorded runs in bench/results what docs/performance.md says of them.
 
@@ -21,7 +21,7 @@ if __package__ in (None, "") and __name__ == "__main__":  # run as a script: fin
 from bench import page
 
 import dtq
-from dtq import errors
+from dtq import errors, metrics
 from dtq.cli.exit_codes import code_of
 from dtq.keys import Keys
 from dtq.settings import SettingRow, settings_table
@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 KEYS_BEGIN, KEYS_END = "<!-- keys: written by docs/generate.py -->", "<!-- end of keys -->"
 MEASURED = "<!-- measured: written by docs/generate.py from bench/results -->", "<!-- end of measured -->"
 GROWTH = "<!-- growth: written by docs/generate.py from bench/results -->", "<!-- end of growth -->"
+METRICS = "<!-- metrics: written by docs/generate.py -->", "<!-- end of metrics -->"
+TIMINGS = "<!-- timings: written by docs/generate.py -->", "<!-- end of timings -->"
 NO_KEYS = {"of_queue"}
 """Methods of Keys that build no single key."""
 
@@ -110,6 +112,25 @@ def _setting(row: SettingRow) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{value:g}"
+
+
+def metric_tables() -> tuple[str, str]:
+    """Return the tables of docs/metrics.md: by queue, and by queue and task type."""
+    rows = [
+        _row(f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.meaning)
+        for metric in metrics.QUEUE_METRICS
+    ]
+    rows.append(_row(f"`{metrics.WORKERS[0]}`", "gauge", "no `queue` either", metrics.WORKERS[1]))
+    timings = [_row(f"`{name}`", "histogram", "", meaning) for name, (meaning, _) in metrics.HISTOGRAMS.items()]
+    timings.append(_row(f"`{metrics.OUTCOMES[0]}`", "counter", "`result`", metrics.OUTCOMES[1]))
+    head = ["| metric | kind | further labels | meaning |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows]), "\n".join([*head, *timings])
+
+
+def with_metric_tables(text: str) -> str:
+    """Return the text of docs/metrics.md with its tables renewed."""
+    by_queue, by_type = metric_tables()
+    return _renewed(_renewed(text, *METRICS, by_queue), *TIMINGS, by_type)
 
 
 def errors_page() -> str:
@@ -206,9 +227,11 @@ def pages() -> dict[Path, str]:
     """Return every written file with the text it should have."""
     architecture = ROOT / "ARCHITECTURE.md"
     performance = ROOT / "docs" / "performance.md"
+    measured = ROOT / "docs" / "metrics.md"
     return {
         ROOT / "docs" / "settings.md": settings_page(),
         ROOT / "docs" / "errors.md": errors_page(),
+        measured: with_metric_tables(measured.read_text()),
         architecture: with_key_table(architecture.read_text()),
         performance: with_recorded_runs(performance.read_text()),
     }

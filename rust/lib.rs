@@ -7,13 +7,13 @@
 pub mod claim;
 pub mod envelope;
 pub mod error;
-pub mod histogram;
 pub mod ids;
 pub mod json;
 pub mod record;
 pub mod resp;
 pub mod schedule;
 pub mod slots;
+pub mod timings;
 pub mod turn;
 pub mod wire;
 

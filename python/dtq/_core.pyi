@@ -22,6 +22,7 @@ __all__ = [
     "DEBUG_BUILD",
     "FOREVER_MS",
     "SOURCE_FINGERPRINT",
+    "TIMING_BOUNDS_NS",
     "WIRE_VERSION",
     "Chunk",
     "Claim",
@@ -29,7 +30,6 @@ __all__ = [
     "DueTask",
     "Envelope",
     "EnvelopeHead",
-    "Histogram",
     "Outcomes",
     "Record",
     "SlotRow",
@@ -52,6 +52,8 @@ WIRE_VERSION: Final[int]
 """The version byte that envelopes and records begin with."""
 FOREVER_MS: Final[int]
 """`retention_ms` of a task whose result never expires (2**53 - 1)."""
+TIMING_BOUNDS_NS: Final[tuple[int, ...]]
+"""Upper bounds of the buckets of `Outcomes.take_timings`."""
 SOURCE_FINGERPRINT: Final[str]
 """Which sources this extension was built from; the module docstring says how it is computed."""
 DEBUG_BUILD: Final[bool]
@@ -323,10 +325,11 @@ class Outcomes:
     def clear(self, count: int | None = None) -> None:
         """Forgets the oldest `count` outcomes, all by default."""
 
-    def succeed(self, claim: Claim, result: object, ended_ms: int, max_bytes: int) -> None:
+    def succeed(self, claim: Claim, result: object, ended_ms: int, max_bytes: int, took_ns: int | None = None) -> None:
         """Adds a success. CoreError (field starts with `result`) leaves the buffer as it was.
 
         With retention 0 and no history the result is checked and dropped, and the record is empty.
+        took_ns: how long the handler ran, for the timings; negative: none has run; None: do not count it.
         """
 
     def settle(
@@ -338,11 +341,19 @@ class Outcomes:
         detail: bytes,
         history: bytes = b"",
         released: int = 0,
+        took_ns: int | None = None,
     ) -> None:
         """Adds another end: R retry after `amount_ms`, F failed, D dead-lettered, C cancelled, L released.
 
         `detail` is a JSON object, `history` the new lines, each ending in a newline; `released` is added to the
-        record's count of attempts that are not charged.
+        record's count of attempts that are not charged. took_ns: as for a success.
+        """
+
+    def take_timings(self) -> list[tuple[str, bytes]]:
+        """By task type, what was counted since the last call.
+
+        Little-endian u64 each: attempts that ended S, R, F, D, C, L; then of wait (queued to start), execution and
+        duration (made to ended) the durations in each bucket of TIMING_BOUNDS_NS, the longer ones, and the sum in us.
         """
 
     def pack_turn(
@@ -472,26 +483,3 @@ class Slots:
 
     def rows(self, child: int) -> list[SlotRow]:
         """The executing attempts; a row that is being written (the handler is not running yet) is left out."""
-
-# --- histogram ---------------------------------------------------------------------------------------------------
-
-@final
-class Histogram:
-    """Durations in logarithmic buckets (at most 6.25 % wide), of constant size."""
-
-    def __new__(cls) -> Histogram: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def total_ns(self) -> int: ...
-    def record(self, ns: int) -> None:
-        """Negative durations count as 0."""
-
-    def merge(self, other: Histogram) -> None: ...
-    def percentile(self, percent: float) -> int:
-        """Upper edge, in ns, of the bucket that holds the given percentile (0-100); 0 when empty."""
-
-    def to_bytes(self) -> bytes: ...
-    @staticmethod
-    def from_bytes(data: bytes) -> Histogram:
-        """CoreError if the bytes are no histogram."""

@@ -67,6 +67,14 @@ class Keys:
         """Hash: counters, what is paused, bands in use, shelved bands, listeners, last yield. Bound: few fields."""
         return f"{self.prefix}:queue:{{{queue}}}:meta"
 
+    def timings(self, queue: str) -> str:
+        """Hash: task type -> sums of its attempts' times. Bound: 200 types, the others together."""
+        return f"{self.prefix}:queue:{{{queue}}}:timings"
+
+    def minutes(self, queue: str) -> str:
+        """Hash: minute modulo 64 -> what happened in it, and `last`, the counters then. Bound: an hour."""
+        return f"{self.prefix}:queue:{{{queue}}}:minutes"
+
     def sends(self, queue: str) -> str:
         """Hash: consumer -> last send number. Removed with the consumer."""
         return f"{self.prefix}:queue:{{{queue}}}:sends"

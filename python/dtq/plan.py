@@ -83,6 +83,8 @@ class Plan:
             work = fingerprint_of(self.task_type, payload, self.max_payload_bytes)
             if self.unique is not False:
                 place += b"u%s,%d;" % (lock_of(self.unique, work), self.unique_ms)
+                if self.return_existing:
+                    place += b"k;"
             if self.idempotency_key is not None:
                 place += b"i%s,%s,%d;" % (self.idempotency_key.encode(), work, self.idempotency_ms)
         return self.task_id, envelope, place

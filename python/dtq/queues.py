@@ -13,6 +13,7 @@ from dtq.dead_letter_acts import EVERY, DeadLetterActs
 from dtq.dead_letters import DeadLetter, DeadLetterFilter
 from dtq.errors import DtqError, InvalidTask, QueueFull, TaskNotFound
 from dtq.handles import Handle
+from dtq.history import MINUTES, Minute, TypeTimings
 from dtq.off_loop import in_thread, steps
 from dtq.options import check_task_type
 
@@ -54,6 +55,24 @@ class Queue:
     def task_types(self) -> list[str]:
         """The task types seen in this queue, sorted; those that are paused too."""
         return self._broker.task_types(self.name)
+
+    def history(self, minutes: int = MINUTES) -> list[Minute]:
+        """What happened in each of the last `minutes` (1 to 60), the oldest first; the last one still goes on.
+
+        Children tell once a second what has ended, and with it the growth of the counters is put down; so what happens
+        while nothing ends in the queue stands in the minute in which something does, or in the current one.
+        """
+        if not 1 <= minutes <= MINUTES:
+            raise InvalidTask("minutes", f"{minutes!r} is out of bounds; use 1 to {MINUTES}")
+        return self._broker.minutes(self.name, minutes)
+
+    def timings(self) -> dict[str, TypeTimings]:
+        """How long attempts waited and ran, and how they ended, by task type, since the queue exists.
+
+        The first 200 types of a queue have their own, the others are summed as `(other)`; `(unknown)` stands for tasks
+        that no handler could run. A killed child takes what it has not told yet with it: a second of its work.
+        """
+        return self._broker.timings([self.name])[0]
 
     # --- pause, resume, purge ------------------------------------------------------------------------------------
 
@@ -207,6 +226,14 @@ class Queue:
     async def atask_types(self) -> list[str]:
         """`task_types` without blocking the loop."""
         return await in_thread(self.task_types)
+
+    async def ahistory(self, minutes: int = MINUTES) -> list[Minute]:
+        """`history` without blocking the loop."""
+        return await in_thread(self.history, minutes)
+
+    async def atimings(self) -> dict[str, TypeTimings]:
+        """`timings` without blocking the loop."""
+        return await in_thread(self.timings)
 
     async def apause(self, task_type: str | None = None) -> bool:
         """`pause` without blocking the loop."""

@@ -3,9 +3,9 @@
 
 use dtq_core::envelope::{self, Head};
 use dtq_core::error::CoreError;
-use dtq_core::histogram::Histogram;
 use dtq_core::record::{self, Record, status};
 use dtq_core::slots::{Row, Slots};
+use dtq_core::timings::{Attempt, Timings};
 use dtq_core::turn::{OutcomeBuffer, Turn, head};
 use dtq_core::{claim, ids, json, resp, schedule, wire};
 use std::fs::{self, OpenOptions};
@@ -80,7 +80,7 @@ pub const CASES: [Case; 14] = [
     Case {
         name: "record_durations",
         run: record_durations,
-        expected: 100,
+        expected: 528,
     },
     Case {
         name: "encode_record",
@@ -309,10 +309,17 @@ fn begin_and_finish(inputs: &Inputs) -> Result<usize, CoreError> {
 
 #[inline(never)]
 fn record_durations(inputs: &Inputs) -> Result<usize, CoreError> {
-    let mut histogram = Histogram::default();
-    (1..=inputs.ids.len() as u64).for_each(|number| histogram.record(number * 12_345));
-    let copy = Histogram::from_bytes(&histogram.to_bytes())?;
-    Ok(copy.count() as usize * usize::from(copy.percentile(99.0) > copy.percentile(50.0)))
+    let mut timings = Timings::default();
+    for number in 1..=inputs.ids.len() as u64 {
+        let attempt = Attempt {
+            wait_ns: Some(number * 1_234_567),
+            execution_ns: Some(number * 12_345),
+            duration_ns: Some(number * 2_345_678),
+        };
+        timings.record("mail.send", b'S', attempt);
+    }
+    let taken = timings.take();
+    Ok(taken.iter().map(|(_, cell)| cell.to_bytes().len()).sum())
 }
 
 #[inline(never)]

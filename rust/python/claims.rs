@@ -37,7 +37,7 @@ pub struct Claim {
     #[pyo3(get)]
     pub started_ms: u64,
     #[pyo3(get)]
-    task_type: Py<PyString>,
+    pub task_type: Py<PyString>,
     #[pyo3(get)]
     max_attempts: u16,
     #[pyo3(get)]
@@ -57,6 +57,11 @@ impl Claim {
     /// The end of the live value: what is set for this task only.
     pub fn tail_bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
         self.token.as_bytes(py).get(self.tail_start..).unwrap_or_default()
+    }
+
+    /// Whether it is to be claimed alone, as after a death.
+    pub fn is_alone(&self, py: Python<'_>) -> bool {
+        is_solo(self.tail_bytes(py))
     }
 
     /// Whether a record with the lines of earlier attempts exists.
@@ -100,7 +105,7 @@ impl Claim {
 
     #[getter]
     fn solo(&self, py: Python<'_>) -> bool {
-        is_solo(self.tail_bytes(py))
+        self.is_alone(py)
     }
 
     #[getter]

@@ -11,7 +11,6 @@ mod payload;
 mod records;
 mod schedule;
 mod slots;
-mod statistics;
 mod turn;
 
 use crate::envelope::FOREVER_MS;
@@ -99,6 +98,5 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     claims::register(module)?;
     turn::register(module)?;
     schedule::register(module)?;
-    slots::register(module)?;
-    statistics::register(module)
+    slots::register(module)
 }

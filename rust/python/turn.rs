@@ -6,16 +6,18 @@ use super::{EMPTY, bytes_item, text};
 use crate::envelope::FOREVER_MS;
 use crate::error::CoreError as Refused;
 use crate::record::{Record, status};
+use crate::timings::{Attempt, BOUNDS_NS, Timings};
 use crate::turn::{OutcomeBuffer, Turn, head};
 use crate::wire::parse_entry;
 use crate::{ids, json};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 #[pyclass(module = "dtq._core")]
 pub struct Outcomes {
     buffer: OutcomeBuffer,
     ids: Vec<Py<PyString>>,
+    timings: Timings,
     /// The detail of a success up to its result.
     success_head: Vec<u8>,
     /// Where a detail is made before its length is known.
@@ -34,7 +36,32 @@ fn saturated(number: u64) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
 
+/// Stands for the type of what no handler could run: its names may come from anybody, and be any number.
+const UNKNOWN: &str = "(unknown)";
+
 impl Outcomes {
+    /// Counts an attempt, and its times. took_ns: None counts nothing; negative: no handler has run.
+    fn observe(&mut self, claim: &Claim, letter: u8, ended_ms: u64, took_ns: Option<i64>, py: Python<'_>) {
+        let Some(took_ns) = took_ns else { return };
+        let execution_ns = u64::try_from(took_ns).ok();
+        let ended_ns = ended_ms.saturating_mul(1_000_000);
+        // After a death, or given up by a drain, it has the entry of an attempt before it, whose time this is not.
+        let queued_ms = match parse_entry(claim.entry.as_bytes(py)) {
+            Some((ms, _)) if claim.released == 0 && !claim.is_alone(py) => Some(ms),
+            _ => None,
+        };
+        let since = |ms: u64| ended_ns.saturating_sub(ms.saturating_mul(1_000_000));
+        let is_end = matches!(letter, b'S' | b'F' | b'D' | b'C');
+        let attempt = Attempt {
+            wait_ns: execution_ns.and_then(|took| Some(since(queued_ms?).saturating_sub(took))),
+            execution_ns,
+            duration_ns: Some(created_ms(claim, py)).filter(|ms| is_end && *ms > 0).map(since),
+        };
+        let task_type = claim.task_type.bind(py).to_str().unwrap_or(UNKNOWN);
+        let task_type = if execution_ns.is_none() { UNKNOWN } else { task_type };
+        self.timings.record(task_type, letter, attempt);
+    }
+
     /// Appends an outcome with a record; on an error the buffer is as it was.
     fn push(&mut self, claim: &Claim, head: &[u8], record: &Record<'_>, py: Python<'_>) -> PyResult<()> {
         let fixed = [claim.id_bytes.as_bytes(py), claim.token.as_bytes(py), head];
@@ -70,6 +97,7 @@ impl Outcomes {
         Ok(Self {
             buffer: OutcomeBuffer::default(),
             ids: Vec::new(),
+            timings: Timings::default(),
             success_head,
             scratch: Vec::new(),
         })
@@ -96,12 +124,14 @@ impl Outcomes {
         self.ids.drain(..count);
     }
 
+    #[pyo3(signature = (claim, result, ended_ms, max_bytes, took_ns = None))]
     fn succeed(
         &mut self,
         claim: &Bound<'_, Claim>,
         result: &Bound<'_, PyAny>,
         ended_ms: u64,
         max_bytes: usize,
+        took_ns: Option<i64>,
     ) -> PyResult<()> {
         let py = claim.py();
         let claim = claim.get();
@@ -130,12 +160,15 @@ impl Outcomes {
             )
         });
         self.scratch = detail;
+        if pushed.is_ok() {
+            self.observe(claim, b'S', ended_ms, took_ns, py);
+        }
         pushed
     }
 
     #[allow(clippy::too_many_arguments)] // What a record of a failed attempt holds.
-    #[pyo3(signature = (claim, letter, ended_ms, amount_ms, detail, history = EMPTY, released = 0),
-        text_signature = "($self, claim, letter, ended_ms, amount_ms, detail, history=b'', released=0)")]
+    #[pyo3(signature = (claim, letter, ended_ms, amount_ms, detail, history = EMPTY, released = 0, took_ns = None),
+        text_signature = "($self, claim, letter, ended_ms, amount_ms, detail, history=b'', released=0, took_ns=None)")]
     fn settle(
         &mut self,
         claim: &Bound<'_, Claim>,
@@ -145,6 +178,7 @@ impl Outcomes {
         detail: &[u8],
         history: &[u8],
         released: u16,
+        took_ns: Option<i64>,
     ) -> PyResult<()> {
         let (letter, status) = match letter {
             "R" => (b'R', status::RETRYING),
@@ -165,7 +199,16 @@ impl Outcomes {
             ..Self::record(claim, status, ended_ms, detail, py)
         };
         let amount = if letter == b'R' { amount_ms } else { 0 };
-        self.push(claim, &head(letter, claim.band, amount), &record, py)
+        self.push(claim, &head(letter, claim.band, amount), &record, py)?;
+        self.observe(claim, letter, ended_ms, took_ns, py);
+        Ok(())
+    }
+
+    fn take_timings<'py>(&mut self, py: Python<'py>) -> Vec<(String, Bound<'py, PyBytes>)> {
+        let taken = self.timings.take().into_iter();
+        taken
+            .map(|(task_type, cell)| (task_type, PyBytes::new(py, &cell.to_bytes())))
+            .collect()
     }
 
     #[allow(clippy::too_many_arguments)] // The arguments of the turn script, in its order.
@@ -208,5 +251,6 @@ impl Outcomes {
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("TIMING_BOUNDS_NS", PyTuple::new(module.py(), BOUNDS_NS)?)?;
     module.add_class::<Outcomes>()
 }

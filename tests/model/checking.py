@@ -8,6 +8,11 @@ from tests.broker.driver import QUEUE
 from tests.model.lifecycle import Life, Lifecycle
 from tests.model.observing import RECENT, STATUS, Seen
 
+CLAIMS = {
+    "started", "attempts_failed", "attempts_dead_lettered", "attempts_cancelled", "attempts_lost", "handed_back",
+    "redelivered", "ended_unclaimed",
+}  # fmt: skip
+"""Counters of what became of claims."""
 COUNTED = ("submitted", "released", "retried", "requeued", "discarded", "purged", *RECENT)
 
 
@@ -129,6 +134,17 @@ def _check_keys(model: Lifecycle, seen: Seen, broker: Broker) -> None:
             assert life.status not in ("queued", "running"), f"{task_id} is live and has a record"
 
 
+def _check_claims(totals: dict[str, int], seen: Seen) -> None:
+    """Every claim has ended in one way, or runs; after a death its task waits, was claimed again, or has ended."""
+    waits = sum(live.kind == "r" and seen.waits(task_id) for task_id, live in seen.live.items())
+    runs = sum(live.kind == "r" for live in seen.live.values()) - waits
+    ends = ("succeeded", "retried", "released", *sorted(CLAIMS - {"started", "redelivered", "ended_unclaimed"}))
+    ended = {name: totals.get(name, 0) for name in ends}
+    assert totals.get("started", 0) == sum(ended.values()) + runs, f"{totals}, {runs} run"
+    lost = totals.get("redelivered", 0) + totals.get("ended_unclaimed", 0) + waits
+    assert totals.get("attempts_lost", 0) == lost, f"{totals}, {waits} wait"
+
+
 def check_figures(model: Lifecycle, seen: Seen, broker: Broker, paused: set[str]) -> None:
     """What people are shown (`dtq status`, the states of handles) equals a recount of the model."""
     counts = broker.queue_counts(QUEUE)
@@ -139,7 +155,11 @@ def check_figures(model: Lifecycle, seen: Seen, broker: Broker, paused: set[str]
         statuses.count("retrying"), len(seen.dead),
     )  # fmt: skip
     assert shown == recount, f"waiting, running, scheduled, retrying, dead: {shown}, should be {recount}"
-    assert {name: count for name, count in counts.totals.items() if count} == +model.counters
+    totals = {name: count for name, count in counts.totals.items() if count and name not in CLAIMS}
+    assert totals == +model.counters
+    _check_claims(counts.totals, seen)
+    assert counts.totals.get("started", 0) >= model.started, "the counter of starts went back"
+    model.started = counts.totals.get("started", 0)
     assert (counts.paused, set(counts.paused_types)) == ("" in paused, paused - {""})
     assert (counts.next_due_ms is None) == (not seen.schedule)
     ids = list(model.lives)

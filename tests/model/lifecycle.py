@@ -94,6 +94,7 @@ class Lifecycle:
     def __init__(self) -> None:
         self.lives: dict[str, Life] = {}
         self.counters: Counter[str] = Counter()
+        self.started = 0  # the counter, as last seen
         self.unique: dict[str, str] = {}
         self.idempotency: dict[str, tuple[str, str, str]] = {}  # key -> fingerprint, id, final status or ''
         self.purging: set[str] = set()  # what has waited since the purge began

@@ -17,6 +17,7 @@ from tests.model.lifecycle import Life, Lifecycle, Offer
 from tests.model.observing import BANDS_IN_USE, Seen
 
 DAY_MS = 86_400_000
+REASONS = {"e": "conflict", "f": "full", "p": "full", "u": "unique", "i": "idempotency", "r": "idempotency"}
 MOST_LIVE, MOST_SCHEDULED = 5, 2
 TYPES = ("noop", "slow")
 OVER = "t1;"  # a ttl of one millisecond: over before anything else is done
@@ -102,6 +103,8 @@ class Producer:
             chunk.add(offer.id, offer.envelope, offer.place.encode())
             code, detail, born = self.model.answer(offer, repeat, seen, room, scheduled_room)
             expected.append((code, detail))
+            if code in REASONS:
+                self.model.counters[f"rejected:{REASONS[code]}"] += 1
             if born:
                 self.model.accept(offer)
                 room -= not offer.delayed

@@ -234,13 +234,11 @@ def test_the_core_works_on_both_sides_of_a_fork() -> None:
     head = _core.EnvelopeHead("t", 5, 5, 0, 0)
     chunk = _core.Chunk()
     outcomes = _core.Outcomes("w")
-    histogram = _core.Histogram()
 
     def work() -> bytes:
         chunk.extend(_core.new_ids(1, bytes(20), 2), head, [{"a": 1}, {"a": 2}], 100, b"5")
-        histogram.record(5)
         turn = outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, False, [], [])
-        return chunk.pack(b"", 0) + turn + histogram.to_bytes()
+        return chunk.pack(b"", 0) + turn
 
     chunk_before = chunk.pack(b"", 0)
     in_child = answer_of(*forked(work))

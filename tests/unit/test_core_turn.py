@@ -245,6 +245,74 @@ def test_the_oldest_outcomes_are_forgotten(count: int, forgotten: int) -> None:
     assert (len(outcomes), outcomes.byte_size, outcomes.ids) == (0, 0, [])
 
 
+# --- timings ---
+
+
+def cells(outcomes: _core.Outcomes) -> dict[str, tuple[list[int], list[tuple[int, int, int]]]]:
+    """By type: attempts by result, and of each measure its only bucket, how many it holds, and the sum in us."""
+    found: dict[str, tuple[list[int], list[tuple[int, int, int]]]] = {}
+    for name, cell in outcomes.take_timings():
+        numbers = struct.unpack("<66Q", cell)
+        measures: list[tuple[int, int, int]] = []
+        for start in (6, 26, 46):
+            counts = numbers[start : start + 19]
+            measures.append((counts.index(max(counts)) if any(counts) else -1, sum(counts), numbers[start + 19]))
+        found[name] = (list(numbers[:6]), measures)
+    return found
+
+
+MADE_MS, QUEUED_MS, ENDED_MS = 1_700_000_000_000, 1_700_000_000_123, 1_700_000_000_323
+
+
+def test_an_attempt_is_counted_with_its_times() -> None:
+    """Made at 0 ms, queued at 123, ended at 323 after 50: it waited 150 and took 323 in all."""
+    outcomes = _core.Outcomes("w")
+    outcomes.succeed(claim_of(), None, ENDED_MS, 100, 50_000_000)
+    outcomes.settle(claim_of(), "R", ENDED_MS, 0, b"{}", b"", 0, 50_000_000)
+    waited, ran, took = (7, 2, 300_000), (5, 2, 100_000), (8, 1, 323_000)
+    assert cells(outcomes) == {"mail.send": ([1, 1, 0, 0, 0, 0], [waited, ran, took])}
+    assert outcomes.take_timings() == []
+
+
+def test_what_was_not_measured_is_not_counted() -> None:
+    outcomes = _core.Outcomes("w")
+    outcomes.succeed(claim_of(), None, ENDED_MS, 100)
+    with pytest.raises(_core.CoreError):
+        outcomes.succeed(claim_of(), "x" * 99, ENDED_MS, 10, 50_000_000)
+    assert outcomes.take_timings() == []
+
+
+@pytest.mark.parametrize(("tail", "attempt"), [(b"s;", 2), (b"h;s;c", 2)])
+def test_an_attempt_on_the_entry_of_another_has_not_waited(tail: bytes, attempt: int) -> None:
+    """After a death the entry is that of the attempt that died."""
+    outcomes = _core.Outcomes("w")
+    outcomes.succeed(claim_of(tail=tail, attempt=attempt), None, ENDED_MS, 100, 50_000_000)
+    [(_, measures)] = cells(outcomes).values()
+    assert [count for _, count, _ in measures] == [0, 1, 1]
+
+
+def test_what_nobody_could_run_has_no_times_and_no_name() -> None:
+    """The names of unknown types come from anybody."""
+    outcomes = _core.Outcomes("w")
+    outcomes.settle(claim_of(), "D", ENDED_MS, 0, b"{}", b"", 0, -1)
+    outcomes.settle(claim_of(body=b"\x07"), "D", ENDED_MS, 0, b"{}", b"", 0, -1)
+    [(name, (results, measures))] = cells(outcomes).items()
+    assert (name, results, [count for _, count, _ in measures]) == ("(unknown)", [0, 0, 0, 2, 0, 0], [0, 0, 2])
+
+
+@given(st.lists(st.integers(0, 2**62), max_size=30))
+def test_every_duration_is_in_its_bucket(times: list[int]) -> None:
+    outcomes = _core.Outcomes("w")
+    for took in times:
+        outcomes.succeed(claim_of(), None, ENDED_MS, 100, took)
+    found = outcomes.take_timings()
+    counts = struct.unpack("<66Q", found[0][1])[26:45] if found else (0,) * 19
+    bounds = (*_core.TIMING_BOUNDS_NS, 2**63)
+    assert list(_core.TIMING_BOUNDS_NS) == sorted(set(_core.TIMING_BOUNDS_NS))
+    for index, bound in enumerate(bounds):
+        assert sum(counts[: index + 1]) == sum(took <= bound for took in times)
+
+
 # --- due tasks ---
 
 

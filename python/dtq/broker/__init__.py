@@ -8,7 +8,8 @@ reader.py      a waiting child's blocking read, and the adoption behind it
 leasing.py     a worker's lease, the lead, declaring the dead, reaping
 looking.py     many queues at once: which hold tasks, have work, use which bands
 listing.py     slices of tasks by status, and what consumers hold: for people
-reading.py     queues, counts, workers: for people
+counting.py    queues in figures, timings by task type and minute, refused enqueues
+reading.py     which queues there are
 operating.py   run now, delete, dead letters, pause and resume, purge
 auditing.py    the audit stream
 values.py      what the verbs answer

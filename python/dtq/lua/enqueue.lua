@@ -4,6 +4,7 @@
 --       8 places; then per place: itself, and how many tasks in a row it stands for;  then per task: id, envelope
 --       place = band digit, then options, each ending ';':
 --       t<ttl ms> d<deadline ms> w<delay ms> a<run at ms> u<fingerprint>,<ttl ms> i<key>,<fingerprint>,<ttl ms> b<batch> g (id given by the user)
+--       k (where the lock is held its holder answers: no refusal)
 -- Returns  {codes, detail...}: one code a task, a detail for each of u, i, d in order.
 --       a accepted  e id taken  f queue full  p schedule full  u unique conflict (holder)  i idempotency in progress (holder)
 --       r idempotency key reused  d duplicate of an ended task (holder and status)
@@ -52,6 +53,9 @@ if m > 0 then
   call('HSET', LIVE, unpack(set))
   call('HINCRBY', META, 'submitted', m / 2)
 end
+-- Refusals are counted by reason (spec §12), once a call.
+local full = i - #odd - m / 2
+if full > 0 then call('HINCRBY', META, 'rejected:full', full) end
 if #odd == 0 then return {table.concat(codes)} end
 
 ---------------------------------------------------------------- everything else
@@ -122,7 +126,7 @@ local function accept(id, envelope, place, live)
   if options.u then
     fingerprint, unique_ttl = match(options.u, '^([^,]*),(%d+)$')
     local holder = call('GET', UNIQUE .. fingerprint)
-    if holder and holder ~= id then return 'u', holder end
+    if holder and holder ~= id then return 'u', holder, options.k end
   end
   local due = tonumber(options.a or 0)
   if options.w then due = now + tonumber(options.w) end
@@ -154,10 +158,15 @@ local function accept(id, envelope, place, live)
   return 'a'
 end
 
+local REASONS = {e = 'conflict', f = 'full', p = 'full', u = 'unique', i = 'idempotency', r = 'idempotency'}
+local refused = {}
 for _, i in ipairs(odd) do
-  local code, detail = accept(ids[i], ARGV[TASKS + 2 * i - 1], places[i], have[i])
+  local code, detail, wanted = accept(ids[i], ARGV[TASKS + 2 * i - 1], places[i], have[i])
   codes[i] = code
   if detail then details[#details + 1] = detail end
+  local reason = not wanted and REASONS[code]
+  if reason then refused[reason] = (refused[reason] or 0) + 1 end
 end
+for reason, count in pairs(refused) do call('HINCRBY', META, 'rejected:' .. reason, count) end
 publish()
 return {table.concat(codes), unpack(details)}

@@ -51,6 +51,7 @@ end
 local function give_back(band, id, state)
   call('HSET', LIVE, id, queued_value(state.attempt, state.released, state.entry, tail_drop(state.tail, 'w')))
   call('HINCRBY', META, 'running', -1)
+  call('HINCRBY', META, 'handed_back', 1)
   shelve(band, state.entry, true)
 end
 -- A claim that had begun: stays running on the shelf, its next claim is attempt + 1. `m` marks that it was moved: its
@@ -66,6 +67,7 @@ local function redeliver(band, id, state, charged)
   tail = tail_add(tail, 'm')
   call('HSET', LIVE, id, 'r:' .. state.attempt .. ':' .. released .. ':' .. state.entry .. ':' .. state.consumer .. ':'
     .. integer(state.seq) .. ':' .. integer(state.started) .. ':' .. tail)
+  call('HINCRBY', META, 'attempts_lost', 1)
   shelve(band, state.entry, true)
   if not charged then emit('TASK_RELEASED', id, state.attempt, worker_of(consumer)) end
 end

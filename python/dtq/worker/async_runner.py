@@ -34,6 +34,11 @@ class Attempt:
     result: object = None
     ended_ns: int = 0
 
+    @property
+    def took_ns(self) -> int:
+        """How long it was under way, once it has ended."""
+        return self.ended_ns - self.started_ns
+
 
 class AsyncRunner:
     """The loop and its thread. Ended attempts stand in `ended`, in order; `ring` is called after each.

@@ -25,10 +25,11 @@ from dtq.settings import Settings
 from dtq.worker.async_runner import AsyncRunner
 from dtq.worker.channel import Channel, ChannelClosed, Unnested
 from dtq.worker.journal import LOGGER
+from dtq.worker.observing import Observer
 from dtq.worker.pace import Pace
 from dtq.worker.rounds import Rounds
 from dtq.worker.turns import Adopted, Identity, Turns
-from dtq.worker.waiter import PAUSED_MS, Waiter
+from dtq.worker.waiter import LONGEST_S, PAUSED_MS, Waiter
 
 _SLOW_NS = 1_000_000
 """Before a handler that takes longer than this, outcomes that wait are settled."""
@@ -67,6 +68,7 @@ class Child:
         self._channel = channel
         self._executor = Executor(registry, settings, identity.worker_id)
         self._turns = Turns(broker, self._executor, identity, queues, settings.result_max_bytes)
+        self._observer = Observer(broker, self._turns, self._queues)
         self._rounds = Rounds(broker, identity.consumer, self._queues)
         self._waiter = Waiter(broker, identity.consumer, channel)
         self._hear_signalled = Unnested(self._hear)
@@ -110,6 +112,7 @@ class Child:
             return self._leave()
         if self._batches:
             self._work()
+            self._observer.tell()
             if not self._batches or self._leaving is not None or SYSTEM.boottime_ns() < self._slots.safe_until():
                 return True
             self._settle()
@@ -119,7 +122,8 @@ class Child:
             self._waiter.pause(0.05)
         elif self._runner.in_flight and (self._alone or not self._runner.free_places):
             self._settle()
-            self._waiter.pause(1.0)
+            self._observer.tell()
+            self._waiter.pause(self._observer.wait_s(1.0))
         elif self._waiter.reading and not self._adopts:
             # A read stands at the server: what it gets must not be claimed from under it.
             self._settle()
@@ -139,6 +143,7 @@ class Child:
             self._turns.lost()
         self._settle()
         if not (self._runner.in_flight or self._turns.waiting):
+            self._observer.tell(last=True)
             return False
         if self._turns.unsure:
             self._show_unbegun()
@@ -207,6 +212,7 @@ class Child:
         async handlers under way, the next turn does. A paused queue is left out: a read would bring one task after the
         other, each only to be put on the shelf. Turns look every now and then whether it is resumed (protocol 15).
         """
+        self._observer.tell()
         streams, block_ms, adoption = self._rounds.nothing, 0, None
         if not self._waiter.reading:
             if any(self._turns.steps_aside):
@@ -221,7 +227,7 @@ class Child:
             if len(self._queues) == 1 and not (self._runner.in_flight or self._turns.waiting):
                 adoption = self._turns.adoption()
         try:
-            got = self._waiter.read(streams, block_ms, adoption)
+            got = self._waiter.read(streams, block_ms, adoption, self._observer.wait_s(LONGEST_S))
         except GroupLost:
             self._rounds.forget()
             self._turns.mend_groups()
@@ -292,7 +298,7 @@ class Child:
             self._pace.ran(took)
             ended_ms = (ended + self._clock_offset_ns) // 1_000_000
             with lock:
-                collect(index, claim, result, ended_ms)
+                collect(index, claim, result, ended_ms, took)
             self._oldest_ns = self._oldest_ns or ended
             self._done += 1
             now = ended
@@ -319,7 +325,7 @@ class Child:
             self._pace.ran(20_000)
         if outcome is not None:
             with self._turns.lock:
-                self._turns.collect(index, claim, outcome, (now + self._clock_offset_ns) // 1_000_000)
+                self._turns.collect(index, claim, outcome, (now + self._clock_offset_ns) // 1_000_000, -1)
             self._oldest_ns = self._oldest_ns or now
             self._done += 1
         return True
@@ -359,7 +365,7 @@ class Child:
         while ended:
             attempt = ended.popleft()
             ended_ms = (attempt.ended_ns + self._clock_offset_ns) // 1_000_000
-            self._turns.collect(attempt.index, attempt.claim, attempt.result, ended_ms)
+            self._turns.collect(attempt.index, attempt.claim, attempt.result, ended_ms, attempt.took_ns)
             self._runner.free(attempt)
             self._oldest_ns = self._oldest_ns or attempt.ended_ns
             self._done += 1

@@ -72,16 +72,21 @@ class Turns:
         """Which queues have one that this child has passed over: it looks again soon, it may be empty by then."""
         self.steps_aside = [False] * len(self._queues)
         """For which queues no read is begun for a moment: as it yields, or has passed the bell on to an empty child."""
+        self.observed: dict[int, None] = {}
+        """Queues of which outcomes were settled since their timings were last told, in order."""
         self._aside: dict[int, float] = {}
         self._tell_at: dict[int, float] = {}
         self._stale_told = False
 
-    def collect(self, index: int, claim: Claim, result: object, ended_ms: int) -> None:
-        """Keep how an attempt ended, a result or an Outcome, for the next turn. The caller holds `lock`."""
+    def collect(self, index: int, claim: Claim, result: object, ended_ms: int, took_ns: int) -> None:
+        """Keep how an attempt ended, a result or an Outcome, for the next turn. The caller holds `lock`.
+
+        took_ns: how long its handler ran; negative where none has.
+        """
         outcomes = self.outcomes[index]
         if not isinstance(result, Outcome):
             try:
-                outcomes.succeed(claim, result, ended_ms, self._result_max_bytes)
+                outcomes.succeed(claim, result, ended_ms, self._result_max_bytes, took_ns)
                 return
             except CoreError as error:
                 result = self._executor.result_refused(claim, error)
@@ -96,6 +101,7 @@ class Turns:
             self._executor.history_line(claim, result, ended_ms),
             # A release is uncharged by the script that does it.
             0 if result.charged or result.letter == "L" else 1,
+            took_ns,
         )
         LOGGER.log(
             logging.WARNING if result.letter in "DF" else logging.INFO,
@@ -191,6 +197,8 @@ class Turns:
             self.lost()
             return []
         outcomes.clear(count)
+        if count:
+            self.observed[index] = None
         self.paused[index] = reply.codes.endswith(b"p")
         if want and (beside or self.yields[index] or self.passes[index]):
             self.yields[index] = yields = reply.codes.endswith(b"y")

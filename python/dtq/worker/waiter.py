@@ -18,6 +18,8 @@ PAUSED_MS = 500
 alone: the child may be empty by then."""
 
 _SLACK_S = 5.0
+LONGEST_S = BLOCK_MS / 1000 + _SLACK_S
+"""Until then a read has its answer, or none will come."""
 
 
 class Waiter:
@@ -45,20 +47,23 @@ class Waiter:
         """Wait without reading."""
         self._poll_once(seconds)
 
-    def read(self, streams: Sequence[tuple[str, int]], block_ms: int, adoption: bytes | None) -> Delivery | None:
+    def read(
+        self, streams: Sequence[tuple[str, int]], block_ms: int, adoption: bytes | None, longest_s: float = LONGEST_S
+    ) -> Delivery | None:
         """Wait for new tasks, with the read that already stands or a new one; at most a few seconds.
 
         streams, block_ms: where a new read looks, (queue, band) each, and for how long.
         adoption: a command to send behind a new read; it adopts what the read gets, in the same round trip.
-        None: woken by something else, the read stands on. Raises BrokerUnavailable or GroupLost, after which what it
-        may have got is unknown.
+        longest_s: wait no longer than this for it now.
+        None: woken by something else, or not yet, the read stands on. Raises BrokerUnavailable or GroupLost, after
+        which what it may have got is unknown.
         """
         if self._reading is None:
             self._reader.start(streams, block_ms, adoption)
             self._reading = self._reader.fileno()
             self._poll.register(self._reading, select.POLLIN)
             self._reply_due = SYSTEM.monotonic() + block_ms / 1000 + _SLACK_S
-        ready = self._poll_once(max(0.0, self._reply_due - SYSTEM.monotonic()))
+        ready = self._poll_once(min(longest_s, max(0.0, self._reply_due - SYSTEM.monotonic())))
         if self._reading in ready:
             self._unregister()
             return self._reader.receive()

@@ -128,6 +128,7 @@ local function admit(band, entry, fields, value, mine)
   local attempt = state.attempt
   if state.kind == 'r' then
     attempt = attempt + 1
+    call('HINCRBY', META, 'redelivered', 1)
     tail = tail_add(tail, 's') -- handed back unbegun, it is claimed alone again
   else
     started = started + 1

@@ -49,6 +49,15 @@ local function dead_letter(id, record)
   local entry = bury(id, record)
   return sub(record, 1, 30) .. string.char(#entry) .. entry .. sub(record, 32 + string.byte(record, 31))
 end
+-- Every claim comes to one count, so that how many there ever were needs none of its own where tasks are claimed
+-- (broker/counting.py). A success is one by itself; a task on the shelf (mark `m`) has had its claim counted as lost.
+local function count_attempt(state, status)
+  if tail_has(state.tail, 'm') then
+    call('HINCRBY', META, 'ended_unclaimed', 1)
+  elseif status ~= 'succeeded' then
+    call('HINCRBY', META, 'attempts_' .. status, 1)
+  end
+end
 -- record: ready bytes. state: the parsed live value; kind 'p' for a scheduled task, which has no band.
 local function finish(id, status, state, record, retention, band, task_type)
   if status == 'dead_lettered' then record = dead_letter(id, record) end
@@ -57,7 +66,10 @@ local function finish(id, status, state, record, retention, band, task_type)
   if state.retrying then call('HINCRBY', META, 'retrying', -1) end
   if retention > 0 then remember(id, status) end
   call('HINCRBY', META, status, 1)
-  if state.kind == 'r' then call('HINCRBY', META, 'running', -1) end
+  if state.kind == 'r' then
+    call('HINCRBY', META, 'running', -1)
+    count_attempt(state, status)
+  end
   release_locks(id, state.tail, status)
   if band then acknowledge(band, state.entry) end
   emit(EVENT[status], id, state.attempt, state.consumer and worker_of(state.consumer), task_type)
