@@ -26,6 +26,12 @@ def worker(
     max_tasks_per_child: Annotated[int | None, typer.Option(help="Replace a process after so many tasks.")] = None,
     shutdown_grace: Annotated[float | None, typer.Option(help="Seconds that handlers may go on after SIGTERM.")] = None,
     preload: Annotated[bool, typer.Option(help="Import the application once, before the processes are forked.")] = True,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve Prometheus metrics at this port.", min=0, max=65535)
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(help="Address that the metrics are served at; anybody who reaches it may read them.")
+    ] = "127.0.0.1",
     redis_url: RedisUrl = None,
 ) -> int:
     """Run tasks until SIGTERM or Ctrl-C, which let handlers finish; a second one ends them at once.
@@ -50,4 +56,6 @@ def worker(
         children=children,
         burst=burst,
         preload=preload,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
     )

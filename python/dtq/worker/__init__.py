@@ -26,6 +26,8 @@ def run_worker(
     burst: bool = False,
     preload: bool = True,
     log_level: int = logging.INFO,
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
 ) -> int:
     """Run one worker in this process, which becomes its supervisor, and return the exit code (see exits.py).
 
@@ -36,8 +38,9 @@ def run_worker(
     settings by keyword that win over either. queues: those to work on, most important first; default: the queues of
     the app's tasks and its default queue. children: processes that run handlers; default: the setting. burst: leave
     when nothing is queued, running or retrying. preload: import the app once, before forking; otherwise each child
-    imports it.
+    imports it. metrics_port: serve /metrics there (0: at any free port, which the log tells), on metrics_host.
     """
     from dtq.worker.start import start_worker
 
-    return start_worker(app_path, settings, overrides or {}, queues, children, burst, preload, log_level)
+    metrics = None if metrics_port is None else (metrics_host, metrics_port)
+    return start_worker(app_path, settings, overrides or {}, queues, children, burst, preload, log_level, metrics)

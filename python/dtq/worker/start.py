@@ -11,7 +11,8 @@ import string
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from dtq._core import Slots
 from dtq.broker import Broker
@@ -27,6 +28,9 @@ from dtq.worker.signals import Signals
 from dtq.worker.supervisor import Supervisor
 from dtq.worker.template_process import TemplateProcess
 
+if TYPE_CHECKING:
+    from dtq.worker.exporter import Exporter
+
 _PATIENCE_S = 5.0
 """How long the start waits for a server that cannot be reached."""
 _BASE62 = string.digits + string.ascii_letters
@@ -41,6 +45,7 @@ def start_worker(
     burst: bool,
     preload: bool,
     log_level: int,
+    metrics: tuple[str, int] | None = None,
 ) -> int:
     """Start a worker and stay with it to its end; the exit code."""
     open_standard_streams()  # before anything else can take their numbers
@@ -54,6 +59,7 @@ def start_worker(
     template: TemplateProcess | None = None
     supervised = False
     broker: Broker | None = None
+    exporter: Exporter | None = None
     try:
 
         def start_template() -> TemplateProcess:
@@ -75,6 +81,11 @@ def start_worker(
             return UNAVAILABLE if not signals.stops else CLEAN
         # Children talk to the very server that was found, embedded or not.
         settings = replace(settings, redis_url=broker.url)
+        if metrics is not None:
+            from dtq.metrics import exposition
+            from dtq.worker.exporter import Exporter
+
+            exporter = Exporter(*metrics, partial(exposition, broker))
         slots = Slots(descriptor, settings.children, 1 + settings.concurrency, create=True)
         supervisor = Supervisor(
             signals,
@@ -93,7 +104,12 @@ def start_worker(
     except (BrokerUnavailable, UnsupportedServer) as error:
         LOGGER.error("%s", error)
         return UNAVAILABLE
+    except InvalidSettings as error:
+        LOGGER.error("%s", error)
+        return USAGE
     finally:
+        if exporter is not None:
+            exporter.close()
         if template is not None and not supervised:
             template.end()
         if broker is not None:
