@@ -140,6 +140,7 @@ TIMED: Final = struct.pack("<66Q", *(1, 0, 0, 0, 0, 0), *(0, 0, 1), *[0] * 16, 3
 FUNCTIONS: Final[dict[str, Case]] = {
     "new_ids": Case(lambda: _core.new_ids(NOW_MS, RANDOM, 1), ["02usyDNX9I7QbdIeUhiZj7"]),
     "id_time_ms": Case(lambda: _core.id_time_ms(ID), NOW_MS),
+    "check_json": Case(lambda: _core.check_json(PAYLOAD_JSON), None),
     "encode_json": Case(lambda: _core.encode_json(PAYLOAD), PAYLOAD_JSON),
     "parse_envelope": Case(lambda: _core.parse_envelope(ENVELOPE).payload, PAYLOAD_JSON),
     "parse_record": Case(lambda: _core.parse_record(RECORD).envelope, ENVELOPE),

@@ -115,7 +115,7 @@ pub fn put_string(out: &mut Vec<u8>, text: &str) {
 }
 
 /// The next byte from `position` on that cannot stand in a JSON string: a quote, a backslash or a control character.
-fn next_escape(bytes: &[u8], mut position: usize) -> Option<usize> {
+pub(crate) fn next_escape(bytes: &[u8], mut position: usize) -> Option<usize> {
     while let Some(eight) = bytes.get(position..).and_then(<[u8]>::first_chunk::<8>) {
         // Eight bytes at once: a byte's high bit is set where it is below 0x20, a quote or a backslash. A borrow may
         // set it in a byte above a hit too, never below, so the lowest one is right.

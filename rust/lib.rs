@@ -9,6 +9,7 @@ pub mod envelope;
 pub mod error;
 pub mod ids;
 pub mod json;
+pub mod raw_json;
 pub mod record;
 pub mod resp;
 pub mod schedule;

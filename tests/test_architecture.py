@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("errors", "clock", "_stale"),
     ("models", "backoff", "settings", "failure", "waiting", "history"),
-    ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts"),
+    ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts", "raw_json"),
     ("broker", "transport", "wire"),
     (
         *("app", "client", "bulk", "coalesce", "handles", "off_loop", "source", "side_effects", "executor"),

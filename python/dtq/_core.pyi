@@ -35,6 +35,7 @@ __all__ = [
     "SlotRow",
     "Slots",
     "TurnReply",
+    "check_json",
     "encode_json",
     "encode_promote",
     "encode_record",
@@ -83,6 +84,13 @@ def encode_json(value: object, root: str = "payload", max_bytes: int | None = No
     with the path of the offender: NaN and infinities, lone surrogates, keys that are no str, ints outside
     -2**63 ... 2**64-1, nesting deeper than 128, enum members, named tuples and every other type. More than `max_bytes`
     bytes: kind "too_large".
+    """
+
+def check_json(text: bytes, root: str = "payload") -> None:
+    """Refuses what a JSON reader would change without a word, with the path of the offender; `root` names the whole.
+
+    That is: a key that stands twice in one object, an int outside -2**63 ... 2**64-1, a float beyond the range of a
+    double. Text that is no JSON passes; that is for the reader to tell.
     """
 
 @final

@@ -3,6 +3,7 @@
 use super::type_name;
 use crate::error::{CoreError as Refused, Size};
 use crate::json::{MAX_DEPTH, Refusal, Step, put_float, put_integer, put_string};
+use crate::raw_json;
 use pyo3::PyTypeInfo;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -284,8 +285,15 @@ fn encode_json<'py>(value: &Bound<'py, PyAny>, root: &str, max_bytes: Option<usi
     Ok(PyBytes::new(value.py(), &out))
 }
 
+#[pyfunction]
+#[pyo3(signature = (text, root = "payload"))]
+fn check_json(text: &[u8], root: &str) -> PyResult<()> {
+    Ok(raw_json::check(text, root)?)
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     ENUM_TYPE.import(py, "enum", "EnumMeta")?;
-    module.add_function(wrap_pyfunction!(encode_json, module)?)
+    module.add_function(wrap_pyfunction!(encode_json, module)?)?;
+    module.add_function(wrap_pyfunction!(check_json, module)?)
 }

@@ -1,0 +1,25 @@
+"""JSON that others have written: read so that nothing in it is changed without a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dtq import _core
+from dtq.errors import InvalidTask, from_core
+
+
+def read_json(text: bytes, root: str = "payload") -> Any:
+    """Return the value of JSON bytes; `root` names it in errors.
+
+    Raises InvalidTask for what is no JSON (NaN and lone surrogates included), a key that stands twice in one object,
+    an integer outside -2**63 ... 2**64-1 and a number beyond the range of a double, with the path of the offender.
+    """
+    import orjson
+
+    try:
+        _core.check_json(text, root)
+        return orjson.loads(text)
+    except _core.CoreError as error:
+        raise from_core(error) from None
+    except orjson.JSONDecodeError as error:
+        raise InvalidTask(root, f"no JSON: {error}") from None
