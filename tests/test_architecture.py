@@ -38,7 +38,7 @@ SPEAKS_REDIS = {"broker", "transport", "wire", "scripts"}
 READS_THE_CLOCK = {"dtq.clock"}
 NEVER_AT_IMPORT = {
     "redis", "hiredis", "asyncio", "uvloop", "typer", "rich", "pydantic", "prometheus_client", "opentelemetry",
-    "fastapi", "nicegui",
+    "fastapi", "uvicorn", "nicegui",
 }  # fmt: skip
 IMPORT_BUDGET_MS = 70
 LONGEST_FILE = 450

@@ -266,22 +266,25 @@ class App(Overview):
 
         Raises what the enqueue of a task raises; whether the payload fits the handler is seen by the worker.
         """
-        return self.client.enqueue(self._named_plan(name, options), {} if payload is None else payload)
+        return self.client.enqueue(self.plan(name, options), {} if payload is None else payload)
 
     async def aenqueue(
         self, name: str, payload: dict[str, Any] | None = None, /, **options: Unpack[EnqueueOptions]
     ) -> Handle[Any]:
         """`enqueue` without blocking the loop; calls that run at the same time share a round trip."""
-        return await self.coalescers.submit(self._named_plan(name, options), {} if payload is None else payload)
+        return await self.coalescers.submit(self.plan(name, options), {} if payload is None else payload)
 
     def enqueue_many(
         self, name: str, payloads: Iterable[dict[str, Any]], /, **options: Unpack[EnqueueOptions]
     ) -> BulkEnqueue:
         """Enqueues one task for each payload; see BulkEnqueue: iterate it, or call its `run()`."""
-        return BulkEnqueue(self.client, self._named_plan(name, options), payloads)
+        return BulkEnqueue(self.client, self.plan(name, options), payloads)
 
-    def _named_plan(self, name: str, options: EnqueueOptions) -> Plan:
-        """The plan of a task type; the options of its registration count where it is registered here."""
+    def plan(self, name: str, options: EnqueueOptions) -> Plan:
+        """The checked plan of a task type; the options of its registration count where it is registered here.
+
+        For those who send tasks themselves, as the HTTP API does. Raises InvalidTask.
+        """
         handler = self.registry.get(name)
         return self.client.plan(name, None if handler is None else handler.options, options)
 

@@ -29,6 +29,7 @@ def _setting(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     pattern: str | None = None,
+    secret: bool = False,
 ) -> T:
     """One row of the table: a dataclass field that carries its documentation and bounds."""
     metadata = {
@@ -39,8 +40,9 @@ def _setting(
         "high": high,
         "choices": choices,
         "pattern": pattern,
+        "secret": secret,
     }
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class SettingRow:
     high: float | None
     choices: tuple[str, ...]
     pattern: str | None
+    secret: bool
     meaning: str
 
 
@@ -70,7 +73,9 @@ class Settings:
 
     # Where the tasks are kept.
     redis_url: str | None = _setting(
-        None, "Server to use (redis://, rediss://, unix://). Unset: an embedded store in the data directory."
+        None,
+        "Server to use (redis://, rediss://, unix://). Unset: an embedded store in the data directory.",
+        secret=True,
     )
     redis_server: str | None = _setting(None, "Program that the embedded store starts. Unset: the best one found.")
     data_dir: str | None = _setting(None, "Directory of the embedded store. Unset: $XDG_DATA_HOME/dtq/default.")
@@ -187,6 +192,18 @@ class Settings:
         0, "Replace a child whose private memory is larger; 0: never.", unit="bytes", low=0, high=_HUGE
     )
 
+    # The HTTP API. No DTQ_API_PORT: Kubernetes sets that for a service named dtq-api.
+    api_bind: str = _setting("127.0.0.1:8000", "Where the HTTP API listens: host:port.", pattern=r"\S+:\d{1,5}")
+    api_key: str | None = _setting(
+        None, "Keys of the HTTP API: name:key, several with commas between. Unset: it asks for none.", secret=True
+    )
+    api_read: str = _setting(
+        "key", "Whether requests that change nothing need a key, where keys are set.", choices=("key", "open")
+    )
+    api_origins: str | None = _setting(
+        None, "Other sites whose pages may call the HTTP API (https://host), with commas between."
+    )
+
     def __post_init__(self) -> None:
         problems = [problem for row in settings_table() for problem in _problems(row, getattr(self, row.name))]
         if not problems:
@@ -242,6 +259,7 @@ def settings_table() -> tuple[SettingRow, ...]:
                 high=item.metadata["high"],
                 choices=item.metadata["choices"],
                 pattern=item.metadata["pattern"],
+                secret=item.metadata["secret"],
                 meaning=item.metadata["meaning"],
             )
             for item in fields(Settings)
@@ -310,8 +328,8 @@ def _problems(row: SettingRow, value: object, name: str | None = None) -> list[s
         return [f"{name or f'{row.name} ({row.env})'}: {wrong}"]
     if good:
         return []
-    # The URL may hold a password: it is never repeated in a message.
-    shown = "the value" if row.name == "redis_url" else repr(value)
+    # A URL may hold a password: it is never repeated in a message.
+    shown = "the value" if row.secret else repr(value)
     return [f"{name or f'{row.name} ({row.env})'}: {shown} is not {_expected(row)}"]
 
 
@@ -339,7 +357,7 @@ def url_problem(url: str) -> str | None:
     return None
 
 
-_OF_OTHERS = ("DTQ_API_KEY", "DTQ_API_READ", "DTQ_DEMO_LOG", "DTQ_LOG_JSON")
+_OF_OTHERS = ("DTQ_DEMO_LOG", "DTQ_LOG_JSON")
 """Variables of dtq's programs that are no settings of an App."""
 _OF_KUBERNETES = re.compile(r"DTQ_.*(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
 """What Kubernetes tells every pod of a service whose name begins with `dtq`."""

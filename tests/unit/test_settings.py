@@ -142,8 +142,8 @@ def test_a_misspelled_variable_is_refused(name: str, meant: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "DTQ_LOG_JSON", "DTQ_API_KEY", "DTQ_API_READ", "DTQ_DEMO_LOG", "DTQ_MODEL_EXAMPLES", "DTQ_SECRET", "DTQ_",
-        "DTQ_TEST_REDIS_URL",
+        "DTQ_LOG_JSON", "DTQ_API_PORT", "DTQ_API_SERVICE_HOST", "DTQ_DEMO_LOG", "DTQ_MODEL_EXAMPLES", "DTQ_SECRET",
+        "DTQ_", "DTQ_TEST_REDIS_URL",
         "DTQ_SERVICE_HOST", "DTQ_PORT_6379_TCP_ADDR", "DTQ_REDIS_SERVICE_PORT", "DTQ_REDIS_PORT", "XDTQ_LEASE",
         "DTQ_REDIS_PORT_6379_TCP",
     ],
@@ -152,3 +152,10 @@ def test_variables_of_others_are_left_alone(name: str) -> None:
     """Those of other programs, and what Kubernetes gives a pod beside a service called dtq or dtq-redis."""
     Settings.from_environment({name: "tcp://10.0.0.1:6379"})
     Settings.from_environment({"DTQ_LEASE": " "})
+
+
+def test_secrets_are_shown_nowhere() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.from_environment({}, api_key=b"S3CRET", redis_url="S3CRET")
+    assert "S3CRET" not in str(caught.value)
+    assert "S3CRET" not in repr(Settings.from_environment({}, api_key="S3CRET", redis_url="redis://:S3CRET@h/0"))

@@ -1,0 +1,111 @@
+"""The API as one ASGI app: its routes, what stands before and behind them, and its OpenAPI description."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from dtq.api import batch, documentation, health, tasks
+from dtq.api.authentication import ApiKeys
+from dtq.api.errors import (
+    ApiError,
+    Json,
+    answer_api_error,
+    answer_dtq_error,
+    answer_http_error,
+    answer_invalid_request,
+)
+from dtq.api.front_door import OPEN, FrontDoor
+from dtq.api.schemas import refusals
+from dtq.api.served import Served
+from dtq.app import App
+from dtq.errors import DtqError
+
+PREFIX = "/api/v1"
+_EXPOSED = ("X-Request-ID", "Retry-After", "Location")
+
+
+def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
+    """The HTTP API of an App (a new one, of the environment's settings, where none is given), to serve or to mount.
+
+    local_only: take requests that name this machine by an address or `localhost` only; for a server without keys.
+    What the App keeps open is closed with the API where the API has made it. Raises InvalidSettings.
+    """
+    own = app is None
+    app = App() if app is None else app
+    settings = app.settings
+    served = Served(app, ApiKeys.parse(settings.api_key, settings.api_read == "open"))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            served.close()
+            if own:
+                await served.app.aclose()
+
+    api = _Api(
+        title="dtq",
+        version=_version(),
+        description="Submit tasks, look at them, wait for them, and operate their queues.",
+        docs_url=None,
+        redoc_url=None,
+        default_response_class=Json,
+        lifespan=lifespan,
+    )
+    api.state.served = served
+    api.include_router(health.router)
+    api.include_router(documentation.router)
+    for part in (tasks, batch):
+        api.include_router(part.router, prefix=PREFIX, responses=refusals(401, 403, 422, 503))
+    api.exception_handler(DtqError)(answer_dtq_error)
+    api.exception_handler(ApiError)(answer_api_error)
+    api.exception_handler(HTTPException)(answer_http_error)
+    api.exception_handler(RequestValidationError)(answer_invalid_request)
+    origins = _origins(settings.api_origins)
+    api.add_middleware(FrontDoor, keys=served.keys, origins=origins, local_only=local_only)
+    if origins:  # in front of the door: a browser asks without a key whether it may send one
+        api.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Content-Type", "X-API-Key", "X-Request-ID", "Idempotency-Key"],
+            expose_headers=_EXPOSED,
+        )
+    return api
+
+
+class _Api(FastAPI):
+    """FastAPI whose description names the key."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI description."""
+        made = self.openapi_schema is None
+        schema = super().openapi()
+        if made:
+            schema.setdefault("components", {})["securitySchemes"] = {
+                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+            }
+            for path, operations in schema["paths"].items():
+                for operation in operations.values():
+                    operation["security"] = [] if path in OPEN else [{"key": []}]
+        return schema
+
+
+def _origins(text: str | None) -> list[str]:
+    return [origin.strip().rstrip("/") for origin in (text or "").split(",") if origin.strip()]
+
+
+def _version() -> str:
+    try:
+        return version("dtq")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,114 @@
+"""Errors as answers: `{code, message, request_id, details}`, with the status and code that docs/errors.md gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dtq.errors import (
+    DtqError,
+    IdempotencyInProgress,
+    InvalidTask,
+    QueueFull,
+    UniqueConflict,
+)
+
+_CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+
+
+class ApiError(Exception):
+    """An answer that belongs to HTTP only. status: of the answer; code: for programs; headers: more of them."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = dict(details or {})
+        self.headers = dict(headers or {})
+
+
+class Json(Response):
+    """An answer of plain values; orjson writes it."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """The body."""
+        return orjson.dumps(content)
+
+
+def details_of(error: DtqError) -> dict[str, Any]:
+    """What a program may want to know of an error beside its code."""
+    if isinstance(error, InvalidTask):
+        return {"field": error.field}
+    if isinstance(error, IdempotencyInProgress):
+        return {"task_id": error.task_id}
+    if isinstance(error, UniqueConflict):
+        return {"task_id": error.existing_id}
+    if isinstance(error, QueueFull):
+        return {"retry_after_seconds": error.retry_after}
+    return {}
+
+
+def as_api_error(error: DtqError) -> ApiError:
+    """The answer that an error of dtq stands for."""
+    headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))} if isinstance(error, QueueFull) else {}
+    return ApiError(error.http_status, error.code, str(error), details_of(error), headers)
+
+
+def error_body(error: ApiError, request_id: str) -> dict[str, Any]:
+    """The body of an answer."""
+    return {"code": error.code, "message": error.message, "request_id": request_id, "details": error.details}
+
+
+def error_response(error: ApiError, request_id: str) -> Response:
+    """The whole answer."""
+    return Json(error_body(error, request_id), error.status, error.headers)
+
+
+def request_id_of(request: Request) -> str:
+    """The id of this request, given by the caller or made at the front door."""
+    return str(getattr(request.state, "request_id", ""))
+
+
+async def answer_dtq_error(request: Request, error: DtqError) -> Response:
+    """For DtqError."""
+    return error_response(as_api_error(error), request_id_of(request))
+
+
+async def answer_api_error(request: Request, error: ApiError) -> Response:
+    """For ApiError."""
+    return error_response(error, request_id_of(request))
+
+
+async def answer_http_error(request: Request, error: HTTPException) -> Response:
+    """For what the router says: no such path, no such method."""
+    code = _CODES.get(error.status_code, "REQUEST_REFUSED")
+    made = ApiError(error.status_code, code, str(error.detail), headers=error.headers)
+    return error_response(made, request_id_of(request))
+
+
+async def answer_invalid_request(request: Request, error: RequestValidationError) -> Response:
+    """For parameters and bodies that are out of bounds; what was given is not repeated."""
+    problems = [
+        {"field": ".".join(str(step) for step in problem["loc"][1:]) or "body", "problem": str(problem["msg"])}
+        for problem in error.errors()
+    ]
+    message = f"{problems[0]['field']}: {problems[0]['problem']}" if problems else "the request is not valid"
+    made = ApiError(422, "INVALID_REQUEST", message, {"field": problems[0]["field"], "problems": problems[:20]})
+    return error_response(made, request_id_of(request))

@@ -1,0 +1,200 @@
+"""What bodies look like, for the OpenAPI description; answers are made elsewhere, and tests hold the two together."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Status = Literal[
+    "pending", "queued", "running", "retrying", "succeeded", "failed", "dead_lettered", "cancelled", "expired"
+]
+Waits = {"description": "Seconds, fractions allowed; at most ten years."}
+
+
+class Error(BaseModel):
+    """What every refusal says. code: for programs; docs/errors.md lists them. details: `field`, `task_id`, ..."""
+
+    code: str
+    message: str
+    request_id: str
+    details: dict[str, Any]
+
+
+_MEANINGS = {
+    401: "`UNAUTHORIZED`: the key is missing or wrong",
+    403: "a page of another site called, or a name of this server that is not its own",
+    404: "no such task, queue or dead letter",
+    408: "the body did not come in time",
+    409: "a conflict with what stands: see `code`",
+    410: "it has ended, or its result was not kept",
+    413: "`PAYLOAD_TOO_LARGE`",
+    415: "the body is of another type than JSON",
+    422: "a field, parameter or body is not valid; `details.field` names it",
+    429: "`QUEUE_FULL`: try again after the seconds in `Retry-After`",
+    503: "Redis does not answer",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The refusals of a route, each with the body of all refusals."""
+    return {status: {"model": Error, "description": _MEANINGS[status]} for status in statuses}
+
+
+class TaskSubmission(BaseModel):
+    """A task to submit. A field that is null counts as not given."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task_type: str = Field(min_length=1, max_length=255, description="Name under which the handler is registered.")
+    payload: dict[str, Any] | None = Field(None, description="The handler's keyword arguments.")
+    queue: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    priority: int | None = Field(None, ge=0, le=9, description="0 lowest to 9; 5 unless given.")
+    delay_seconds: float | None = Field(None, le=315_360_000, description="Not before so many seconds from now.")
+    run_at: datetime | None = Field(None, description="The same as a time with an offset; not beside delay_seconds.")
+    ttl_seconds: float | None = Field(None, le=315_360_000, description="It must start within so many seconds.")
+    timeout_seconds: float | None = Field(None, gt=0, description="Of one attempt.")
+    deadline: datetime | None = Field(None, description="A time with an offset after which no attempt starts.")
+    max_attempts: int | None = Field(None, ge=1)
+    retention_seconds: float | Literal["forever"] | None = Field(
+        None, description="How long the finished record is kept; 0: deleted at success."
+    )
+    task_id: str | None = Field(None, pattern=r"^[A-Za-z0-9._:-]{1,128}$", description="An id of your own.")
+    headers: dict[str, str] | None = Field(None, description="Texts for tracing, at most 4 KiB.")
+    metadata: dict[str, Any] | None = Field(None, description="At most 4 KiB.")
+    batch_id: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,128}$")
+    unique: bool | str | None = Field(
+        None, description="true: one task of this type and payload at a time; a text: one with this key at a time."
+    )
+    unique_ttl_seconds: float | None = Field(None, gt=0, le=315_360_000)
+    conflict: Literal["reject", "return_existing"] | None = Field(None, description="Where the unique lock is held.")
+    idempotency_key: str | None = Field(
+        None, min_length=1, max_length=255, description="Answers with the first task; the header Idempotency-Key wins."
+    )
+    idempotency_ttl_seconds: float | None = Field(None, gt=0, le=315_360_000)
+
+
+class Submitted(BaseModel):
+    """The task that answers for a submission. duplicate: it is an earlier one."""
+
+    task_id: str
+    queue: str
+    duplicate: bool
+
+
+BATCH_OUTCOME: dict[str, Any] = {
+    "type": "object",
+    "description": "One line for each task.",
+    "required": ["index", "outcome"],
+    "properties": {
+        "index": {"type": "integer"},
+        "outcome": {"enum": ["accepted", "duplicate", "invalid", "conflict", "refused", "unknown", "stopped"]},
+        "task_id": {"type": "string"},
+        "queue": {"type": "string"},
+        "code": {"type": "string"},
+        "message": {"type": "string"},
+        "details": {"type": "object"},
+    },
+}
+
+
+class Attempt(BaseModel):
+    """One attempt of a task that has failed, died or been released."""
+
+    attempt: int
+    cause: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    worker_id: str | None
+    error_class: str | None
+    error: str | None
+
+
+class TaskSummary(BaseModel):
+    """A task in a list. Times are ISO 8601 with an offset; null: not known, or not yet."""
+
+    task_id: str
+    queue: str
+    status: Status
+    task_type: str
+    attempt: int
+    max_attempts: int
+    released: int
+    priority: int
+    created_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    due_at: datetime | None
+    deadline: datetime | None
+    worker_id: str | None
+    cancel_requested: bool
+    cause: str | None
+    error_class: str | None
+    error: str | None
+    dead_letter_id: str | None
+    batch_id: str | None
+    timeout_seconds: float | None
+    retention_seconds: float | None = Field(description="null: kept for ever.")
+    ttl_seconds: float | None
+
+
+class TaskDetail(TaskSummary):
+    """All that is known of a task."""
+
+    payload: dict[str, Any] | None
+    result: Any
+    traceback: str | None
+    headers: dict[str, Any]
+    metadata: dict[str, Any]
+    history: list[Attempt]
+
+
+class TaskError(BaseModel):
+    """Why a task ended without a result."""
+
+    code: Literal["TASK_FAILED"]
+    message: str
+    error_class: str | None
+    cause: str | None
+    traceback: str | None
+
+
+class Result(BaseModel):
+    """How a task ended: its result, or its error."""
+
+    task_id: str
+    queue: str
+    status: Status
+    result: Any
+    error: TaskError | None
+
+
+class NotEnded(BaseModel):
+    """A task that has not ended yet."""
+
+    task_id: str
+    queue: str
+    status: Status
+
+
+class Cancelled(BaseModel):
+    """A task that will never start."""
+
+    task_id: str
+    queue: str
+    status: Literal["cancelled"]
+
+
+class Health(BaseModel):
+    """The process lives."""
+
+    status: Literal["ok"]
+
+
+class Ready(BaseModel):
+    """Work can be done. server: name and version; queues: how many are known."""
+
+    status: Literal["ok"]
+    server: str
+    queues: int

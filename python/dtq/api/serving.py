@@ -1,0 +1,88 @@
+"""The server: where it listens, what it refuses, and how it stops."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from types import FrameType
+from typing import cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from dtq.api.application import create_app
+from dtq.app import App
+from dtq.errors import InvalidSettings
+
+GRACE_S = 10
+"""How long open requests may go on after SIGTERM; those that wait or listen are ended at once."""
+
+
+def serve(app: App | None = None, *, host: str | None = None, port: int | None = None, insecure: bool = False) -> None:
+    """Serves the HTTP API until SIGTERM or SIGINT.
+
+    app: whose tasks; a new one, of the environment's settings, where none is given. host, port: instead of those of
+    DTQ_API_BIND; port 0 takes a free one. insecure: accept an address that others can reach although no key is set.
+    Raises InvalidSettings, also for such an address without a key.
+    """
+    own = app is None
+    app = App() if app is None else app
+    try:
+        _Server(server_config(app, host=host, port=port, insecure=insecure)).run()
+    finally:
+        if own:
+            app.close()
+
+
+def server_config(app: App, *, host: str | None, port: int | None, insecure: bool) -> uvicorn.Config:
+    """What `serve` runs. Raises InvalidSettings."""
+    bound_host, bound_port = parse_bind(app.settings.api_bind)
+    host, port = host or bound_host, bound_port if port is None else port
+    local = is_local(host)
+    if not app.settings.api_key and not local and not insecure:
+        raise InvalidSettings(
+            [
+                f"host: {host} can be reached by others, and no key is asked for; set DTQ_API_KEY (name:key), or say "
+                "--insecure"
+            ]
+        )
+    api = create_app(app, local_only=local and not app.settings.api_key and not insecure)
+    return uvicorn.Config(
+        api,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=65_536,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's, which tells the routes when it stops."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called by the signal handler."""
+        cast(FastAPI, self.config.app).state.served.close()
+        super().handle_exit(sig, frame)
+
+
+def parse_bind(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 address stands in brackets. Raises InvalidSettings."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidSettings([f"api_bind (DTQ_API_BIND): {text!r} is not host:port; give such as 127.0.0.1:8000"])
+    return host, int(port)
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

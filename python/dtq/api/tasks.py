@@ -1,0 +1,142 @@
+"""The routes of single tasks: submit, look, wait for the result, cancel."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from dtq.api.bodies import task_body
+from dtq.api.errors import ApiError, Json
+from dtq.api.limits import SomeQueue, TaskId, Wait, read_body, require_json
+from dtq.api.schemas import Cancelled, NotEnded, Result, Submitted, TaskDetail, TaskSubmission, refusals
+from dtq.api.served import Served, caller_of, served_by
+from dtq.errors import ResultNotKept, ResultTimeout, TaskFailed
+from dtq.handles import Handle
+from dtq.off_loop import in_thread
+
+router = APIRouter(tags=["tasks"])
+
+
+@router.post(
+    "/tasks",
+    status_code=202,
+    summary="Submit a task",
+    response_model=Submitted,
+    responses={
+        200: {"model": Submitted, "description": "An earlier task answers: same idempotency key, or unique."},
+        **refusals(408, 409, 413, 415, 422, 429, 503),
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": TaskSubmission.model_json_schema()}},
+        },
+        "parameters": [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+                "description": "Wins over `idempotency_key` of the body.",
+            }
+        ],
+    },
+)
+async def submit(request: Request) -> Response:
+    """Checked as a Python producer's enqueue is. `Location` leads to the task."""
+    require_json(request)
+    served = served_by(request)
+    body = await read_body(request, served.body_limit)
+    plan, payload = served.submissions.read(body, request.headers.get("idempotency-key"))
+    handle = await served.app.coalescers.submit(plan, payload)
+    answer = {"task_id": handle.id, "queue": handle.queue, "duplicate": handle.duplicate}
+    location = f"{request.scope.get('root_path', '')}/api/v1/tasks/{handle.id}?queue={handle.queue}"
+    return Json(answer, 200 if handle.duplicate else 202, {"Location": location})
+
+
+@router.get("/tasks/{task_id}", summary="Look at a task", response_model=TaskDetail, responses=refusals(404, 409))
+async def look(request: Request, task_id: TaskId, queue: SomeQueue = None) -> Response:
+    """All that is known of it. Without `queue` all known queues are asked; 409 `AMBIGUOUS_ID` where two hold the id."""
+    handle = await find(served_by(request), task_id, queue)
+    return Json(task_body(await handle.atask()))
+
+
+@router.get(
+    "/tasks/{task_id}/result",
+    summary="Wait for a task's result",
+    response_model=Result,
+    responses={
+        202: {"model": NotEnded, "description": "It had not ended when the time was over; ask again."},
+        **refusals(404, 409, 410),
+    },
+)
+async def result(request: Request, task_id: TaskId, queue: SomeQueue = None, wait: Wait = 0.0) -> Response:
+    """200 once it has ended, with its `result` or its `error`; 410 where its result is not kept (retention 0)."""
+    served = served_by(request)
+    handle = await find(served, task_id, queue)
+    try:
+        return _ended(handle, await handle.aresult(timeout=0))
+    except TaskFailed as error:
+        return _failed(handle, error)
+    except ResultTimeout:
+        pass
+    task = await handle.atask()
+    if task.retention == timedelta(0) and not task.status.terminal:
+        raise ResultNotKept(
+            f"result: task {task_id} has retention 0, so its result is not kept; submit it with retention_seconds"
+        )
+    if wait:
+        await served.waiting.until_ended(handle, wait)
+    try:
+        return _ended(handle, await handle.aresult(timeout=0))
+    except TaskFailed as error:
+        return _failed(handle, error)
+    except ResultTimeout:
+        status = (await handle.astatus()).value
+        return Json({"task_id": handle.id, "queue": handle.queue, "status": status}, 202)
+
+
+@router.post(
+    "/tasks/{task_id}/cancel",
+    status_code=202,
+    summary="Cancel a task",
+    response_model=Cancelled,
+    responses=refusals(404, 409, 410),
+)
+async def cancel(request: Request, task_id: TaskId, queue: SomeQueue = None) -> Response:
+    """202: it will never start. 409 `CANCEL_REQUESTED`: it runs, and its worker has been told. 410: it has ended."""
+    handle = await find(served_by(request), task_id, queue)
+    caller = caller_of(request)
+    if await handle.acancel(actor=caller.actor) == "cancelled":
+        return Json({"task_id": handle.id, "queue": handle.queue, "status": "cancelled"}, 202)
+    raise ApiError(
+        409,
+        "CANCEL_REQUESTED",
+        f"task_id: {task_id!r} runs; its worker interrupts it, look again for how it ended",
+        {"task_id": handle.id, "queue": handle.queue},
+    )
+
+
+async def find(served: Served, task_id: str, queue: str | None) -> Handle[Any]:
+    """The handle of a task; where no queue is named, the known ones are asked. Raises TaskNotFound, AmbiguousTaskId."""
+    if queue is not None:
+        return served.app.handle(task_id, queue)
+    return await in_thread(served.app.get, task_id)
+
+
+def _ended(handle: Handle[Any], value: object) -> Response:
+    return Json({"task_id": handle.id, "queue": handle.queue, "status": "succeeded", "result": value, "error": None})
+
+
+def _failed(handle: Handle[Any], error: TaskFailed) -> Response:
+    why = {
+        "code": error.code,
+        "message": error.error,
+        "error_class": error.error_class,
+        "cause": error.cause,
+        "traceback": error.traceback,
+    }
+    return Json({"task_id": handle.id, "queue": handle.queue, "status": error.status, "result": None, "error": why})
