@@ -55,10 +55,13 @@ class Lines:
             yield line
 
 
-_LONG_BYTES = 65_536
+_LONG_BYTES = 262_144
 """A string that goes on for longer is looked at again only once there is twice as much of it."""
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]|"', re.DOTALL)
-"""A string, a bracket, a comma; a lone quote begins a string whose end has not come yet."""
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_WITHIN_LIST = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb")*+", re.DOTALL)
+"""What goes on up to a bracket or a comma; a quote behind it begins a string whose end has not come yet."""
+_WITHIN_ITEM = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+", re.DOTALL)
+"""The same, commas and all."""
 
 
 class ListItems:
@@ -93,46 +96,41 @@ class ListItems:
             raise InvalidTask("body", f"the list has no end; it breaks off in or behind item {self._count}")
 
     def _scan(self) -> Iterator[Item]:
-        self._text = b"".join((self._text, *self._pieces))
+        text = self._text = b"".join((self._text, *self._pieces))
         self._pieces, self._look_from = [], 0
+        at, depth = self._at, self._depth
         while True:
-            token = _TOKEN.search(self._text, self._at)
-            if token is None:
-                self._at = len(self._text)
+            found = (_WITHIN_ITEM if depth > 1 else _WITHIN_LIST).match(text, at)
+            at = found.end() if found is not None else at
+            token = text[at : at + 1]
+            if token in b'"':  # or nothing: the rest has not come yet
+                if token and len(text) > _LONG_BYTES:
+                    self._look_from = min(2 * len(text), self._limit)
                 break
-            found = token.group()
-            if found == b'"':
-                self._at = token.start()
-                if len(self._text) > _LONG_BYTES:
-                    self._look_from = min(2 * len(self._text), self._limit)
+            if self._ended:
                 break
-            yield from self._take(token, found)
-            self._at = token.end()
-        if self._ended and self._text[self._start :].strip():
+            if token in b"[{":
+                depth += 1
+                if depth == 1:
+                    self._start = at + 1
+            else:
+                if depth == 1:
+                    yield from self._item(at, token != b",")
+                if token != b",":
+                    depth -= 1
+            at += 1
+        self._at, self._depth = at - self._start, depth
+        if self._ended and text[self._start :].strip():
             raise InvalidTask("body", "something stands behind the end of the list")
-        self._text, self._at, self._start = self._text[self._start :], self._at - self._start, 0
+        self._text, self._start = text[self._start :], 0
         self._size = len(self._text)
-        if len(self._text) > self._limit:
+        if self._size > self._limit:
             raise too_large(self._limit, f"[{self._count}]")
 
-    def _take(self, token: re.Match[bytes], found: bytes) -> Iterator[Item]:
-        if self._ended:
-            raise InvalidTask("body", "something stands behind the end of the list")
-        if found in b"[{":
-            self._depth += 1
-            if self._depth == 1:
-                self._start = token.end()
-        elif found in b"]}":
-            self._depth -= 1
-            if self._depth == 0:
-                yield from self._item(token, last=True)
-                self._ended = True
-        elif found == b"," and self._depth == 1:
-            yield from self._item(token)
-
-    def _item(self, token: re.Match[bytes], last: bool = False) -> Iterator[Item]:
-        item = self._text[self._start : token.start()].strip()
-        self._start = token.end()
+    def _item(self, end: int, last: bool) -> Iterator[Item]:
+        """The item that ends here."""
+        item = self._text[self._start : end].strip()
+        self._start, self._ended = end + 1, last
         if last and not item and self._count == 0:
             return  # an empty list
         self._count += 1
