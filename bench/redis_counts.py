@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from redis.connection import AbstractConnection
-
 if __package__ in (None, ""):  # run as a script: find `bench`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
@@ -28,6 +26,7 @@ from bench import record
 from bench.servers import Server, open_server
 from bench.turns import Consumer
 from bench.workload import Workload, payload
+from dtq.wire import Wire
 
 PART = "redis"
 BATCH = 100
@@ -97,17 +96,17 @@ def _counted(server: Server, name: str, work: Callable[[], None]) -> dict[str, f
 def _sends_counted() -> Iterator[list[None]]:
     """A list that grows by one whenever a connection of this process sends."""
     sends: list[None] = []
-    original: Callable[..., None] = AbstractConnection.send_packed_command
+    original = Wire.ask
 
-    def counting(self: AbstractConnection, *arguments: Any, **options: Any) -> None:
+    def counting(self: Wire, *arguments: Any, **options: Any) -> Any:
         sends.append(None)
-        original(self, *arguments, **options)
+        return original(self, *arguments, **options)
 
-    AbstractConnection.send_packed_command = counting  # type: ignore[method-assign]
+    Wire.ask = counting  # type: ignore[method-assign]
     try:
         yield sends
     finally:
-        AbstractConnection.send_packed_command = original  # type: ignore[method-assign]
+        Wire.ask = original  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
