@@ -1,4 +1,4 @@
-"""Writes what the documents say about the code from the code: settings, errors, metrics, the key table.
+"""Writes what the documents say about the code from the code: settings, errors, metrics, command line, key table.
 
 And from the recorded runs in bench/results what docs/performance.md says of them.
 
@@ -15,10 +15,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-if __package__ in (None, "") and __name__ == "__main__":  # run as a script: find `bench`
+if __package__ in (None, "") and __name__ == "__main__":  # run as a script: find `bench` and `docs`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import page
+from docs.command_line import command_line_page
 
 import dtq
 from dtq import errors, metrics
@@ -232,6 +233,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "settings.md": settings_page(),
         ROOT / "docs" / "errors.md": errors_page(),
         measured: with_metric_tables(measured.read_text()),
+        ROOT / "docs" / "cli.md": command_line_page(),
         architecture: with_key_table(architecture.read_text()),
         performance: with_recorded_runs(performance.read_text()),
     }

@@ -170,8 +170,18 @@ def test_several_tasks_are_cancelled_with_one_command(clean_server: PrivateServe
     mixed = dtq("task", "cancel", waiting, "nobody", "--json", url=url)
     assert mixed.code == 4
     assert mixed.json == [
-        {"id": waiting, "queue": "default", "outcome": "has ended"},
-        {"id": "nobody", "queue": None, "outcome": "not found"},
+        {
+            "id": waiting,
+            "queue": "default",
+            "outcome": "refused",
+            "error": f"task_id: '{waiting}' has ended as cancelled and cannot be cancelled",
+        },
+        {
+            "id": "nobody",
+            "queue": None,
+            "outcome": "not found",
+            "error": "task_id: 'nobody' is not known in any known queue; check it, or its record is gone",
+        },
     ]
     assert dtq("task", "cancel", waiting, ended, url=url).code == 5
 
@@ -183,12 +193,14 @@ def test_tasks_are_cancelled_by_filter(clean_server: PrivateServer) -> None:
     elsewhere = send("add", "--queue", "other", url=url)
     dry = dtq("task", "cancel", "--type", "add", "--dry-run", url=url)
     assert (dry.code, dry.out) == (0, "default: would cancel 3, and ask the workers of 0 running\n")
-    pending = dtq("task", "cancel", "--status", "pending, retrying", "--type", "add", "--json", url=url)
+    pending = dtq("task", "cancel", "--status", "pending, retrying", "--type", "add", "--json", "-y", url=url)
     assert (pending.code, pending.json) == (
         0,
         {"queue": "default", "dry_run": False, "cancelled": 1, "requested": 0, "ended": 0},
     )
-    everything = dtq("task", "cancel", "--all", url=url)
+    unasked = dtq("task", "cancel", "--all", url=url)
+    assert (unasked.code, unasked.err) == (2, "dtq: yes: nobody can be asked here; give --yes\n")
+    everything = dtq("task", "cancel", "--all", "--yes", url=url)
     assert everything.out == "default: cancelled 3, asked the workers of 0 running\n"
     for task_id in (*ids, *later):
         assert dtq("task", "get", task_id, "--json", url=url).json["status"] == "cancelled"
@@ -366,7 +378,13 @@ def test_doctor_does_not_wait_for_a_server_that_hangs(silent_port: int) -> None:
 @pytest.mark.parametrize("kind", ["unresolvable", "refused", "silent"])
 @pytest.mark.parametrize(
     "words",
-    [["enqueue", "add"], ["status"], ["task", "get", "x"], ["task", "cancel", "x"], ["task", "cancel", "--all"]],
+    [
+        ["enqueue", "add"],
+        ["status"],
+        ["task", "get", "x"],
+        ["task", "cancel", "x"],
+        ["task", "cancel", "--all", "--yes"],
+    ],
 )
 def test_an_unreachable_redis_is_one_line_and_its_own_code(kind: str, words: list[str], silent_port: int) -> None:
     # One of them waits as long as it does unless told otherwise.

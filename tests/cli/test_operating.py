@@ -1,4 +1,4 @@
-"""`dtq dead`, `dtq queue`, `dtq audit`: what they print, and the exit codes that scripts rely on."""
+"""`dtq dlq`, `dtq queue`, `dtq audit`: what they print, and the exit codes that scripts rely on."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def die(app: App, *payloads: dict[str, object], task_type: str = "add") -> list[
 def test_list_show_and_requeue(app: App, clean_server: PrivateServer) -> None:
     first, second = die(app, {"left": 1}, {"left": {"deep": [7]}})
     url = clean_server.url
-    listed = dtq("dead", "list", "--limit", "1", "--json", url=url)
+    listed = dtq("dlq", "list", "--limit", "1", "--json", url=url)
     assert listed.code == 0, listed.err
     assert listed.json["total"] == 2
     assert [row["task_id"] for row in listed.json["dead_letters"]] == [second]
-    following = dtq("dead", "list", "--before", listed.json["next"], url=url)
+    following = dtq("dlq", "list", "--before", listed.json["next"], url=url)
     assert first in following.out
     assert "showing 1 of 2" in following.out
     assert "ValueError: no" in following.out
-    assert second in dtq("dead", "list", "--where", "left.deep[0]=7", url=url).out
-    shown = dtq("dead", "show", first, url=url)
+    assert second in dtq("dlq", "list", "--where", "left.deep[0]=7", url=url).out
+    shown = dtq("dlq", "show", first, url=url)
     assert shown.code == 0
     assert '{"left": 1}' in shown.out
-    dry = dtq("dead", "requeue", "--all", "--dry-run", "--json", url=url)
+    dry = dtq("dlq", "requeue", "--all", "--dry-run", "--json", url=url)
     assert (dry.code, dry.json["requeued"]) == (0, [first, second])
-    done = dtq("dead", "requeue", first, "--payload", '{"left": 2}', "--json", url=url)
+    done = dtq("dlq", "requeue", first, "--payload", '{"left": 2}', "--json", url=url)
     assert (done.code, done.json) == (0, {"requeued": [first], "refused": [], "dry_run": False})
     assert app.get(first).task().payload == {"left": 2}
-    many = dtq("dead", "requeue", "--type", "add", "--yes", url=url)
+    many = dtq("dlq", "requeue", "--type", "add", "--yes", url=url)
     assert (many.code, many.out.splitlines()) == (0, [second, "1 requeued"])
 
 
@@ -68,7 +68,7 @@ def test_list_show_and_requeue(app: App, clean_server: PrivateServer) -> None:
     ],
 )
 def test_exit_codes(app: App, clean_server: PrivateServer, words: list[str], code: int) -> None:
-    run = dtq("dead", *words, url=clean_server.url)
+    run = dtq("dlq", *words, url=clean_server.url)
     assert run.code == code, run
     assert len(run.err.splitlines()) == 1
 
@@ -76,7 +76,7 @@ def test_exit_codes(app: App, clean_server: PrivateServer, words: list[str], cod
 def test_a_task_that_is_not_dead_is_refused_with_its_status(app: App, clean_server: PrivateServer) -> None:
     handle = app.enqueue("add", {})
     for verb in ("requeue", "discard", "show"):
-        run = dtq("dead", verb, handle.id, url=clean_server.url)
+        run = dtq("dlq", verb, handle.id, url=clean_server.url)
         assert run.code == 5
         assert "queued" in run.err
 
@@ -84,10 +84,10 @@ def test_a_task_that_is_not_dead_is_refused_with_its_status(app: App, clean_serv
 def test_discard_and_purge(app: App, clean_server: PrivateServer) -> None:
     first, second, third = die(app, {}, {}, {})
     url = clean_server.url
-    assert dtq("dead", "discard", first, url=url).code == 0
-    assert dtq("dead", "discard", "--all", "--dry-run", "--json", url=url).json["discarded"] == [second, third]
-    assert dtq("dead", "discard", first, url=url).code == 5
-    purged = dtq("dead", "purge", "--yes", url=url)
+    assert dtq("dlq", "discard", first, url=url).code == 0
+    assert dtq("dlq", "discard", "--all", "--dry-run", "--json", url=url).json["discarded"] == [second, third]
+    assert dtq("dlq", "discard", first, url=url).code == 5
+    purged = dtq("dlq", "purge", "--yes", url=url)
     assert (purged.code, purged.out) == (0, "queue default: 2 dead letters discarded\n")
     assert '"discarded": true' in dtq("task", "get", third, url=url).out
 
@@ -134,5 +134,5 @@ def test_an_interrupted_purge_says_how_far_it_came(app: App, clean_server: Priva
 
 def test_without_redis(tmp_path: object) -> None:
     url = f"unix://{tmp_path}/nothing"
-    for words in (["dead", "list"], ["queue", "pause", "q"], ["audit"], ["dead", "requeue", "x"]):
+    for words in (["dlq", "list"], ["queue", "pause", "q"], ["audit"], ["dlq", "requeue", "x"]):
         assert dtq(*words, url=url).code == 3

@@ -15,7 +15,7 @@ auditing.py    the audit stream
 values.py      what the verbs answer
 """
 
-from dtq.broker.cancelling import WAITING, Cancelling, Notes
+from dtq.broker.cancelling import LIVE, WAITING, Cancelling, Notes
 from dtq.broker.leasing import Leasing
 from dtq.broker.listing import Listing, Slice
 from dtq.broker.looking import Look
@@ -42,6 +42,7 @@ class Broker(Producing, Cancelling, Leasing, Listing, Reading, Operating):
 
 
 __all__ = [
+    "LIVE",
     "WAITING",
     "Answer",
     "AuditEntry",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -73,6 +73,7 @@ class Cancelling(Auditing):
         dry_run: bool = False,
         actor: str | None = None,
         request_id: str | None = None,
+        looked: Callable[[int], object] = lambda count: None,
     ) -> CancelCounts:
         """Cancel all tasks of a queue that match, in slices, each task checked by the script that cancels it.
 
@@ -85,6 +86,7 @@ class Cancelling(Auditing):
             dry_run: count, and change nothing.
             actor: who, for the audit stream; this process's user and host unless given.
             request_id: what ties the act to a request; a random one unless given.
+            looked: called after each slice, with how many tasks it looked at.
 
         Raises:
             ValueError: a status in which nothing can be cancelled.
@@ -102,6 +104,7 @@ class Cancelling(Auditing):
                     verdict = answer.decode().partition(" ")[0]
                     if verdict in counts:
                         counts[verdict] += 1
+                looked(len(ids))
         finally:
             if not dry_run and any(counts[verdict] for verdict in _DONE):
                 chosen = {"task_type": task_type, "statuses": sorted(wanted)}

@@ -10,8 +10,30 @@ import typer
 
 from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
 from dtq.cli.exit_codes import DONE
+from dtq.cli.manual import Manual, exits, within
 from dtq.cli.output import print_json, print_line, print_table
 from dtq.models import from_ms
+
+MANUAL = Manual(
+    ["dtq audit", "dtq audit --limit 200 --json"],
+    exits("printed"),
+    {
+        "entries": "the acts, newest first",
+        **within(
+            "entries",
+            {
+                "entry": "its id, for --before",
+                "time_ms": "when, in ms since 1970 by the server's clock",
+                "actor": "who acted",
+                "action": "cancel, run, delete, requeue, discard, purge, purge_dead_letters, pause or resume",
+                "queue": "where",
+                "task_id": "of which task; empty for an act on a queue",
+                "request_id": "what ties it to a request, and entries of one act together",
+                "facts": "what else was kept of it",
+            },
+        ),
+    },
+)
 
 
 def audit(
@@ -20,10 +42,7 @@ def audit(
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Print the newest entries of the audit stream: cancel, requeue, discard, purge, pause, resume.
-
-    Exit codes: 0 printed, 2 usage, 3 Redis unavailable.
-    """
+    """Print the newest entries of the audit stream: who did what that cannot be undone, and to what."""
     use_redis_url(redis_url)
     with producer() as app:
         entries = app.audit(limit, before)

@@ -11,16 +11,20 @@ from typing import Annotated
 
 import typer
 
+from dtq.cli.output import printable
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """Whether to go on: `--yes`, or the answer typed. ValueError where nobody can be asked."""
+    """Whether to go on: `--yes`, or the answer typed (else no). ValueError where nobody can be asked."""
     if yes:
         return True
     if not sys.stdin.isatty():
         raise ValueError("yes: nobody can be asked here; give --yes")
-    return typer.confirm(question, default=False, err=True)
+    sys.stderr.write(f"{printable(question)} [y/N]: ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def whole_steps(steps: Iterable[int]) -> Generator[int]:

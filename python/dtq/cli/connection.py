@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from dtq.settings import Settings
 
 URL_VARIABLE = "DTQ_REDIS_URL"
+_COMPLETION_S = 0.5
+"""Somebody waits with the finger on the tab key."""
 
 RedisUrl = Annotated[
     str | None,
@@ -43,3 +45,31 @@ def producer() -> App:
     from dtq.app import App
 
     return App()
+
+
+def complete_queue(incomplete: str) -> list[str]:
+    """Known queues that begin so, for the shell; none where no server is told of or answers at once."""
+    if not os.environ.get(URL_VARIABLE):
+        return []  # a private server is not started for a tab key
+    from dtq.app import App
+    from dtq.errors import DtqError
+
+    try:
+        with App(enqueue_deadline_s=_COMPLETION_S) as app:
+            return [name for name in app.queue_names() if name.startswith(incomplete)]
+    except DtqError:
+        return []
+
+
+def complete_status(incomplete: str) -> list[str]:
+    """Statuses that begin so, for the shell."""
+    from dtq.models import TaskStatus
+
+    return [status.value for status in TaskStatus if status.value.startswith(incomplete)]
+
+
+def complete_event(incomplete: str) -> list[str]:
+    """Events that begin so, for the shell."""
+    from dtq.watching import EVENT_TYPES
+
+    return [name for name in EVENT_TYPES if name.startswith(incomplete.upper())]

@@ -12,6 +12,7 @@ import typer
 
 from dtq.cli.connection import AsJson, RedisUrl, settings, use_redis_url
 from dtq.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE
+from dtq.cli.manual import Manual, exits
 from dtq.cli.output import print_error, print_json
 
 if TYPE_CHECKING:
@@ -25,6 +26,31 @@ _MOST_STARTS = 6
 _EXPECTED_ERRORS = {"SyntaxError", "IndentationError", "TabError", "UnicodeDecodeError", "ValueError"}
 
 
+MANUAL = Manual(
+    ["dtq demo", "dtq demo --limit 100 --children 2", "dtq demo --plain --json"],
+    exits(
+        "every file was counted or does not parse",
+        failed="a task failed for another reason",
+        interrupted="interrupted; the next start goes on where it was",
+    ),
+    {
+        "files": "how many",
+        "succeeded": "those that were counted",
+        "failed": "those that were not",
+        "resumed": "true where a run that was interrupted went on",
+        "children": "processes that parsed",
+        "seconds": "how long this command took for them",
+        "finished_now": "tasks that ended meanwhile",
+        "tasks_per_s": "the rate of it",
+        "totals": "lines, functions, classes, imports and bytes of all files",
+        "top": "the files with most lines, functions and nesting",
+        "enqueue_to_finish_ms": "percentiles",
+        "run_ms": "percentiles",
+        "dead_letters": "what failed: file, status, error_class, error, attempts, task_id",
+    },
+)
+
+
 def demo(
     children: Annotated[int | None, typer.Option(help="Processes that parse; default one per CPU.", min=1)] = None,
     limit: Annotated[int | None, typer.Option(help="So many files of the library, and six broken ones.", min=0)] = None,
@@ -35,8 +61,7 @@ def demo(
 ) -> int:
     """Count what is in every file of the Python standard library, one task per file.
 
-    Ctrl-C stops it; the next start goes on where it was. Exit codes: 0 every file was counted or does not parse,
-    1 a task failed for another reason, 3 Redis unavailable, 130 interrupted.
+    Ctrl-C stops it; the next start goes on where it was.
     """
     use_redis_url(redis_url)
     chosen = settings(children=children)

@@ -14,6 +14,7 @@ import typer
 
 from dtq.cli.connection import URL_VARIABLE, AsJson, RedisUrl, settings, use_redis_url
 from dtq.cli.exit_codes import DONE, FAILED, UNAVAILABLE
+from dtq.cli.manual import Manual, exits, within
 from dtq.cli.output import print_json, print_table, without_secrets
 
 if TYPE_CHECKING:
@@ -39,6 +40,25 @@ class Check:
     mend: str = ""
 
 
+MANUAL = Manual(
+    ["dtq doctor", "dtq doctor my_project.tasks:app --json"],
+    exits("nothing failed", failed="a check failed", unavailable="the check that failed is the server"),
+    {
+        "ok": "true where nothing failed",
+        "checks": "what was looked at",
+        **within(
+            "checks",
+            {
+                "name": "settings, server, policy, clock, scripts, writes, queues, workers or app",
+                "state": "ok, warn or fail",
+                "detail": "what was found",
+                "mend": "what to do about it; empty where it is ok",
+            },
+        ),
+    },
+)
+
+
 def doctor(
     application: Annotated[
         str | None, typer.Argument(help="Also import this application.", metavar="[MODULE:APP]", show_default=False)
@@ -46,10 +66,7 @@ def doctor(
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Check server, version, eviction policy, clock, scripts, queues, workers and, if named, the application.
-
-    Exit codes: 0 nothing failed, 1 a check failed, 3 the check that failed is the server.
-    """
+    """Check server, version, eviction policy, clock, scripts, queues, workers and, if named, the application."""
     use_redis_url(redis_url)
     importing = _start_import(application) if application is not None else None
     checks = _examine()

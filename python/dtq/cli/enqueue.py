@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
+from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
 from dtq.cli.exit_codes import DONE
+from dtq.cli.manual import Manual, exits
 from dtq.cli.output import print_json, print_line
-from dtq.cli.payload import read_payload
+from dtq.cli.payload import read_payload, read_time
+
+MANUAL = Manual(
+    [
+        """dtq enqueue send_mail --payload '{"to": "ada@example.org"}' --queue mail""",
+        "dtq enqueue report --payload - --delay 3600 <report.json",
+    ],
+    exits("accepted", usage="the task is not valid", refused="refused: id exists, queue full, key in use"),
+    {"id": "of the task; of the first one, where an idempotency key answers", "queue": "its queue"},
+)
 
 
 def enqueue(
@@ -18,7 +27,10 @@ def enqueue(
     payload: Annotated[
         str, typer.Option(help="Arguments as a JSON object; - reads standard input.", metavar="JSON")
     ] = "{}",
-    queue: Annotated[str | None, typer.Option(help="Queue; default DTQ_QUEUE, else default.")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", help="Queue; default DTQ_QUEUE, else default.", autocompletion=complete_queue),
+    ] = None,
     priority: Annotated[int | None, typer.Option(help="0 (lowest) to 9 (highest).")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds to wait before it may run.")] = None,
     run_at: Annotated[
@@ -36,20 +48,17 @@ def enqueue(
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Send one task and print its id.
-
-    Exit codes: 0 accepted, 2 the task is not valid, 3 Redis unavailable, 5 refused (id exists, queue full, key in use).
-    """
+    """Send one task and print its id."""
     use_redis_url(redis_url)
     arguments = read_payload(payload)
     given: dict[str, Any] = {
         "queue": queue,
         "priority": priority,
         "delay": delay,
-        "run_at": _time("run_at", run_at),
+        "run_at": read_time("run_at", run_at),
         "ttl": ttl,
         "timeout": timeout,
-        "deadline": _time("deadline", deadline),
+        "deadline": read_time("deadline", deadline),
         "max_attempts": max_attempts,
         "retention": retention,
         "task_id": task_id,
@@ -64,12 +73,3 @@ def enqueue(
     else:
         print_line(handle.id)
     return DONE
-
-
-def _time(name: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{name}: {text!r} is no time; write it like 2030-12-31T23:59:00+00:00") from None

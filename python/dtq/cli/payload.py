@@ -1,10 +1,11 @@
-"""Raw JSON from the command line: read so that nothing in it is changed silently."""
+"""JSON and times from the command line: read so that nothing in them is changed silently."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+from datetime import datetime
 from typing import NoReturn, cast
 
 
@@ -27,6 +28,16 @@ def read_payload(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ValueError(f'payload: a JSON object is needed, such as {{"name": 1}}, not {_kind(value)}')
     return cast("dict[str, object]", value)
+
+
+def read_time(name: str, text: str | None) -> datetime | None:
+    """Return the time in `text`. Raises ValueError naming the option when it is none."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name}: {text!r} is no time; write it like 2030-12-31T23:59:00+00:00") from None
 
 
 def _standard_input() -> str:

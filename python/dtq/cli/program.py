@@ -9,16 +9,32 @@ from typing import Annotated
 
 import typer
 
-from dtq.cli import audit, dead, demo, doctor, enqueue, queue, status, task, worker
+from dtq.cli import (
+    api,
+    audit,
+    demo,
+    dlq,
+    doctor,
+    enqueue,
+    events,
+    queue,
+    status,
+    task,
+    task_cancel,
+    task_list,
+    top,
+    worker,
+    workers,
+)
 from dtq.cli.connection import RedisUrl, use_redis_url
 from dtq.cli.exit_codes import CODES_HELP, DONE, FAILED, INTERRUPTED, USAGE, code_of
+from dtq.cli.manual import command
 from dtq.cli.output import print_error
 
 program = typer.Typer(
     name="dtq",
     help=f"dtq: a distributed task queue for Python on Redis Streams.\n\n{CODES_HELP}",
     no_args_is_help=False,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -44,15 +60,22 @@ def _common(
     use_redis_url(redis_url)
 
 
-program.command("demo")(demo.demo)
-program.command("worker")(worker.worker)
-program.command("enqueue")(enqueue.enqueue)
+command(program, "worker", worker.MANUAL)(worker.worker)
+command(program, "api", api.API)(api.api)
+command(program, "dashboard", api.DASHBOARD)(api.dashboard)
+command(program, "enqueue", enqueue.MANUAL)(enqueue.enqueue)
+command(task.commands, "task list", task_list.MANUAL)(task_list.list_)
+command(task.commands, "task cancel", task_cancel.MANUAL)(task_cancel.cancel)
 program.add_typer(task.commands, name="task")
-program.add_typer(dead.commands, name="dead")
 program.add_typer(queue.commands, name="queue")
-program.command("audit")(audit.audit)
-program.command("status")(status.status)
-program.command("doctor")(doctor.doctor)
+program.add_typer(dlq.commands, name="dlq")
+command(program, "workers", workers.MANUAL)(workers.workers)
+command(program, "status", status.MANUAL)(status.status)
+command(program, "top", top.MANUAL)(top.top)
+command(program, "doctor", doctor.MANUAL)(doctor.doctor)
+command(program, "events", events.MANUAL)(events.events)
+command(program, "audit", audit.MANUAL)(audit.audit)
+command(program, "demo", demo.MANUAL)(demo.demo)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -1,40 +1,143 @@
-"""`dtq queue`: pause, resume or purge a queue."""
+"""`dtq queue`: list queues, look at one, pause, resume or purge it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dtq.cli.confirm import Yes, confirmed, whole_steps
-from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
+from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
 from dtq.cli.exit_codes import DONE, NOT_FOUND, REFUSED
-from dtq.cli.output import print_error, print_json, print_line
+from dtq.cli.manual import COUNT_FIELDS, Manual, command, exits, within
+from dtq.cli.output import age, print_error, print_fields, print_json, print_line, print_table
+from dtq.cli.progress import followed
 
 if TYPE_CHECKING:
     from dtq.app import App
+    from dtq.broker import QueueCounts
 
-commands = typer.Typer(help="Pause, resume or purge a queue.", no_args_is_help=False)
+commands = typer.Typer(help="List queues, look at one, pause, resume or purge it.", no_args_is_help=False)
 
-Name = Annotated[str, typer.Argument(help="Name of the queue.", metavar="QUEUE")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the queue.", metavar="QUEUE", autocompletion=complete_queue, show_default=False)
+]
 TaskType = Annotated[str | None, typer.Option("--type", help="Only this task type.", metavar="TASK_TYPE")]
+_SWITCHED = {
+    "queue": "its name",
+    "task_type": "the task type, or null for the whole queue",
+    "paused": "how it stands now",
+    "changed": "false where it stood so before",
+}
 
 
-@commands.command("pause")
+@command(
+    commands,
+    "queue list",
+    Manual(
+        ["dtq queue list", "dtq queue list --json"],
+        exits("listed"),
+        {"queues": "the known queues, by name", **within("queues", COUNT_FIELDS)},
+    ),
+)
+def list_(redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
+    """List the queues with what waits, runs and is dead in each."""
+    use_redis_url(redis_url)
+    with producer() as app:
+        counts = [app.queue(name).counts() for name in app.queue_names()]
+    if as_json:
+        print_json({"queues": [asdict(one) for one in counts]})
+    elif not counts:
+        print_line("no queue yet; the first task or worker makes one")
+    else:
+        print_queues("", counts)
+    return DONE
+
+
+def print_queues(title: str, queues: Iterable[QueueCounts]) -> None:
+    """Write a table of queues."""
+    print_table(
+        title,
+        ["queue", "waiting", "running", "scheduled", "dead", "oldest"],
+        [[named(one), one.waiting, one.running, one.scheduled, one.dead, duration_ms(one.oldest_ms)] for one in queues],
+        numbers=(1, 2, 3, 4, 5),
+    )
+
+
+def named(queue: QueueCounts) -> str:
+    """A queue's name, with what of it is paused."""
+    if queue.paused:
+        return f"{queue.queue} (paused)"
+    types = ", ".join(queue.paused_types)
+    return f"{queue.queue} (paused: {types})" if types else queue.queue
+
+
+def duration_ms(milliseconds: int | None) -> str:
+    """A duration for people; "-" for none."""
+    return "-" if milliseconds is None else age(milliseconds / 1000)
+
+
+@command(
+    commands,
+    "queue stats",
+    Manual(
+        ["dtq queue stats mail", "dtq queue stats mail --json"],
+        exits("printed", not_found="no such queue"),
+        {**COUNT_FIELDS, "task_types": "the types seen in it, and those that are paused"},
+    ),
+)
+def stats(name: Name, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
+    """Print all figures of one queue, and its task types."""
+    use_redis_url(redis_url)
+    with producer() as app:
+        if unknown(app, name):
+            return NOT_FOUND
+        queue = app.queue(name)
+        counts, types = queue.counts(), queue.task_types()
+    if as_json:
+        print_json({**asdict(counts), "task_types": types})
+        return DONE
+    print_fields(
+        [
+            ("queue", named(counts)),
+            *((field, getattr(counts, field)) for field in ("waiting", "running", "scheduled", "retrying", "dead")),
+            ("oldest", duration_ms(counts.oldest_ms)),
+            ("next due in", duration_ms(counts.next_due_ms)),
+            ("task types", ", ".join(types) or "-"),
+        ]
+    )
+    if counts.totals:
+        print_table("since it exists", ["what", "tasks"], sorted(counts.totals.items()), numbers=(1,))
+    return DONE
+
+
+@command(
+    commands,
+    "queue pause",
+    Manual(
+        ["dtq queue pause mail", "dtq queue pause mail --type send_mail"],
+        exits("it is paused", not_found="no such queue"),
+        _SWITCHED,
+    ),
+)
 def pause(name: Name, task_type: TaskType = None, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
-    """Start nothing more from a queue, or of one task type in it, until it is resumed; what runs goes on.
-
-    Exit codes: 0 it is paused, 2 usage, 3 Redis unavailable, 4 no such queue.
-    """
+    """Start nothing more from a queue, or of one task type in it, until it is resumed; what runs goes on."""
     return _switch("pause", name, task_type, redis_url, as_json)
 
 
-@commands.command("resume")
+@command(
+    commands,
+    "queue resume",
+    Manual(
+        ["dtq queue resume mail", "dtq queue resume mail --type send_mail"],
+        exits("it is not paused (any more)", not_found="no such queue"),
+        _SWITCHED,
+    ),
+)
 def resume(name: Name, task_type: TaskType = None, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
-    """Start tasks of a queue, or of one task type in it, again.
-
-    Exit codes: 0 it is not paused (any more), 2 usage, 3 Redis unavailable, 4 no such queue.
-    """
+    """Start tasks of a queue, or of one task type in it, again."""
     return _switch("resume", name, task_type, redis_url, as_json)
 
 
@@ -54,13 +157,19 @@ def _switch(action: str, name: str, task_type: str | None, redis_url: str | None
     return DONE
 
 
-@commands.command("purge")
+@command(
+    commands,
+    "queue purge",
+    Manual(
+        ["dtq queue purge mail", "dtq queue purge mail --yes --json"],
+        exits("purged", not_found="no such queue", refused="not confirmed", interrupted="interrupted; it says how far"),
+        {"queue": "its name", "purged": "how many tasks were ended"},
+    ),
+)
 def purge(name: Name, yes: Yes = False, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
     """End all waiting tasks of a queue as cancelled, without records; what runs goes on.
 
     Ctrl-C stops between two slices; the rest waits on, and can be purged again.
-
-    Exit codes: 0 purged, 2 usage, 3 Redis unavailable, 4 no such queue, 5 not confirmed, 130 interrupted.
     """
     use_redis_url(redis_url)
     purged = 0
@@ -72,8 +181,9 @@ def purge(name: Name, yes: Yes = False, redis_url: RedisUrl = None, as_json: AsJ
         question = f"End {counts.waiting} waiting and {counts.scheduled} scheduled tasks of queue {name}?"
         if not confirmed(question, yes):
             return REFUSED
+        total = counts.waiting + counts.scheduled
         try:
-            for step in whole_steps(queue.purge_steps()):
+            for step in followed(whole_steps(queue.purge_steps()), f"purge of {name}", total, int):
                 purged += step
         finally:
             if as_json:
@@ -85,7 +195,7 @@ def purge(name: Name, yes: Yes = False, redis_url: RedisUrl = None, as_json: AsJ
 
 def unknown(app: App, name: str) -> bool:
     """Whether nobody knows this queue; says so."""
-    known = app.broker.queues()
+    known = app.queue_names()
     if name in known:
         return False
     print_error(f"queue: {name!r} is not known; known are {', '.join(known) or 'none'}")

@@ -1,39 +1,57 @@
-"""`dtq task`: look one task up, or cancel it."""
+"""`dtq task`: look tasks up, list, cancel, run now, delete."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
-from dtq.cli.exit_codes import DONE, NOT_FOUND, REFUSED
-from dtq.cli.output import print_fields, print_json, print_line, print_table
+from dtq.cli.confirm import Yes, confirmed
+from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
+from dtq.cli.exit_codes import DONE, NOT_FOUND, REFUSED, code_of
+from dtq.cli.manual import TASK_FIELDS, Manual, command, exits
+from dtq.cli.output import print_error, print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from dtq.app import App
-    from dtq.models import TaskStatus
+    from dtq.handles import Handle
 
-commands = typer.Typer(help="Look tasks up, or cancel them.", no_args_is_help=False)
+commands = typer.Typer(help="Look tasks up, list, cancel, run or delete them.", no_args_is_help=False)
 
 _TASK_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 TaskId = Annotated[str, typer.Argument(help="Id of the task.", metavar="ID")]
-Queue = Annotated[str | None, typer.Option(help="Its queue; default: every known queue is asked.")]
+TaskIds = Annotated[list[str], typer.Argument(help="Ids of the tasks.", metavar="ID")]
+Queue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue", "-q", help="Its queue; default: every known queue is asked.", autocompletion=complete_queue
+    ),
+]
+
+ANSWER_FIELDS = {
+    "id": "the task; several ids give a list of such objects",
+    "queue": "its queue, or null where it was not found",
+}
 
 
-@commands.command("get")
+@command(
+    commands,
+    "task get",
+    Manual(
+        ["dtq task get 0356fVwnYBJV2FGLkq1cfQ", "dtq task get order-12 --queue shop --json"],
+        exits("found", usage="no task id, or more than one queue holds it", not_found="not found"),
+        TASK_FIELDS,
+    ),
+)
 def get(task_id: TaskId, queue: Queue = None, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
-    """Print everything that is known of one task.
-
-    Exit codes: 0 found, 2 no task id or more than one queue holds it, 3 Redis unavailable, 4 not found.
-    """
+    """Print everything that is known of one task."""
     use_redis_url(redis_url)
     with producer() as app:
-        found = app.get(_checked(task_id), queue).task().as_dict()
+        found = app.get(checked_id(task_id), queue).task().as_dict()
     if as_json:
         print_json(found)
     else:
@@ -41,113 +59,108 @@ def get(task_id: TaskId, queue: Queue = None, redis_url: RedisUrl = None, as_jso
     return DONE
 
 
-@commands.command("cancel")
-def cancel(
-    task_ids: Annotated[list[str] | None, typer.Argument(help="Ids of the tasks.", metavar="[ID]...")] = None,
-    queue: Queue = None,
-    task_type: Annotated[
-        str | None, typer.Option("--type", help="Cancel by filter: tasks of this type.", metavar="TASK_TYPE")
-    ] = None,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            help="Cancel by filter: tasks in these statuses, with commas between; default: all that wait.",
-            metavar="queued,retrying,pending,running",
+@command(
+    commands,
+    "task run",
+    Manual(
+        ["dtq task run 0356fVwnYBJV2FGLkq1cfQ", "dtq task run order-12 order-13 --queue shop"],
+        exits(
+            "queued",
+            usage="no task id, or more than one queue holds it",
+            not_found="one was not found",
+            refused="one is queued already, runs, or has ended otherwise than as a dead letter",
         ),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Cancel all that waits in the queue, of every type.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what a filter matches.")] = False,
-    redis_url: RedisUrl = None,
-    as_json: AsJson = False,
-) -> int:
-    """Cancel tasks, by id or by filter: at once while they wait, by interrupting the handler while they run.
-
-    A filter (--type, --status, --all) works on one queue, named by --queue, else the default one.
-
-    Exit codes: 0 cancelled or asked for, 2 usage, 3 Redis unavailable, 4 an id was not found, 5 one has ended already.
-    """
+        {**ANSWER_FIELDS, "outcome": "queued, or why not: not found, refused", "error": "the reason, or null"},
+    ),
+)
+def run(task_ids: TaskIds, queue: Queue = None, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
+    """Make pending or retrying tasks due now, and queue dead letters again."""
     use_redis_url(redis_url)
-    filtered = task_type is not None or status is not None or everything
-    if task_ids and (filtered or dry_run):
-        raise ValueError("task cancel: give ids, or a filter (--type, --status, --all), not both")
-    if not task_ids and not filtered:
-        raise ValueError(
-            "task cancel: nothing is named; give ids, or a filter: --type, --status, or --all for the queue"
-        )
     with producer() as app:
-        if task_ids:
-            return _cancel_ids(app, [_checked(task_id) for task_id in task_ids], queue, as_json)
-        return _cancel_matching(app, queue, task_type, status, dry_run, as_json)
+        return each(app, task_ids, queue, lambda handle: handle.run(), as_json)
 
 
-def _cancel_ids(app: App, task_ids: list[str], queue: str | None, as_json: bool) -> int:
-    if len(task_ids) == 1:
-        handle = app.get(task_ids[0], queue)
-        outcome = handle.cancel()
-        if as_json:
-            print_json({"id": handle.id, "queue": handle.queue, "outcome": outcome})
-        else:
-            print_line("cancelled" if outcome == "cancelled" else "cancel requested; its worker has been told")
-        return DONE
-    from dtq.errors import IllegalTransition, TaskNotFound
+@command(
+    commands,
+    "task delete",
+    Manual(
+        ["dtq task delete 0356fVwnYBJV2FGLkq1cfQ", "dtq task delete order-12 order-13 --yes"],
+        exits(
+            "deleted",
+            usage="no task id, or more than one queue holds it",
+            not_found="one was not found",
+            refused="one has not ended, or not confirmed",
+        ),
+        {**ANSWER_FIELDS, "outcome": "deleted, or why not: not found, refused", "error": "the reason, or null"},
+    ),
+)
+def delete(
+    task_ids: TaskIds, queue: Queue = None, yes: Yes = False, redis_url: RedisUrl = None, as_json: AsJson = False
+) -> int:
+    """Delete what is kept of tasks that have ended: record, result and dead letter."""
+    use_redis_url(redis_url)
+    for task_id in task_ids:
+        checked_id(task_id)
+    what = f"task {task_ids[0]}" if len(task_ids) == 1 else f"{len(task_ids)} tasks"
+    if not confirmed(f"Delete what is kept of {what}?", yes):
+        return REFUSED
+
+    def remove(handle: Handle[Any]) -> str:
+        handle.delete()
+        return "deleted"
+
+    with producer() as app:
+        return each(app, task_ids, queue, remove, as_json)
+
+
+def each(
+    app: App,
+    task_ids: Iterable[str],
+    queue: str | None,
+    act: Callable[[Handle[Any]], str],
+    as_json: bool,
+    words: Mapping[str, str] | None = None,
+) -> int:
+    """Act on tasks one by one, and say of each what became of it; the exit code.
+
+    words: what is printed of an outcome where there is one task, instead of the outcome.
+    """
+    from dtq.errors import DtqError, IllegalTransition, TaskNotFound
 
     rows: list[dict[str, str | None]] = []
     codes: set[int] = set()
     for task_id in task_ids:
         found: str | None = queue
+        reason: str | None = None
         try:
-            handle = app.get(task_id, queue)
+            handle = app.get(checked_id(task_id), queue)
             found = handle.queue
-            outcome = handle.cancel()
-        except TaskNotFound:
-            outcome = "not found"
-            codes.add(NOT_FOUND)
-        except IllegalTransition:
-            outcome = "has ended"
+            outcome = act(handle)
+        except (TaskNotFound, IllegalTransition) as error:
+            outcome, reason = "not found" if isinstance(error, TaskNotFound) else "refused", str(error)
+            codes.add(NOT_FOUND if isinstance(error, TaskNotFound) else REFUSED)
+        except DtqError as error:
+            if code_of(error) != REFUSED:
+                raise
+            outcome, reason = "refused", str(error)
             codes.add(REFUSED)
-        rows.append({"id": task_id, "queue": found, "outcome": outcome})
+        rows.append({"id": task_id, "queue": found, "outcome": outcome, "error": reason})
     if as_json:
-        print_json(rows)
+        print_json(rows[0] if len(rows) == 1 else rows)
     else:
         for row in rows:
-            print_line(f"{row['id']} {row['outcome']}")
+            if row["error"] is not None:
+                print_error(row["error"])
+            if len(rows) > 1:
+                print_line(f"{row['id']} {row['outcome']}")
+            elif row["error"] is None:
+                outcome = str(row["outcome"])
+                print_line((words or {}).get(outcome, outcome))
     return min(codes, default=DONE)
 
 
-def _cancel_matching(
-    app: App, queue: str | None, task_type: str | None, status: str | None, dry_run: bool, as_json: bool
-) -> int:
-    from dtq.broker import WAITING
-    from dtq.options import check_queue
-
-    name = check_queue(app.settings.queue if queue is None else queue)
-    statuses = WAITING if status is None else _statuses(status)
-    counts = app.broker.cancel_matching(name, task_type=task_type, statuses=statuses, dry_run=dry_run)
-    if as_json:
-        print_json({"queue": name, "dry_run": dry_run, **asdict(counts)})
-        return DONE
-    if dry_run:
-        print_line(f"{name}: would cancel {counts.cancelled}, and ask the workers of {counts.requested} running")
-    else:
-        print_line(f"{name}: cancelled {counts.cancelled}, asked the workers of {counts.requested} running")
-    return DONE
-
-
-def _statuses(text: str) -> list[TaskStatus]:
-    from dtq.models import TaskStatus
-
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    known = {status.value: status for status in TaskStatus}
-    wrong = [name for name in names if name not in known]
-    if wrong or not names:
-        shown = repr(wrong[0]) if wrong else "nothing"
-        raise ValueError(f"status: {shown} is no status; give pending, queued, retrying, running, with commas between")
-    return [known[name] for name in names]
-
-
-def _checked(task_id: str) -> str:
+def checked_id(task_id: str) -> str:
+    """The id, where it is one. Raises ValueError."""
     if not _TASK_ID.fullmatch(task_id):
         raise ValueError("task_id: not an id; 1 to 128 of A-Z a-z 0-9 . _ : -")
     return task_id

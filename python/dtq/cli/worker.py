@@ -7,6 +7,20 @@ from typing import Annotated
 import typer
 
 from dtq.cli.connection import RedisUrl
+from dtq.cli.manual import Manual
+
+MANUAL = Manual(
+    ["dtq worker my_project.tasks:app", "dtq worker my_project.tasks:app --children 8 --queues critical,default"],
+    {
+        0: "a clean stop",
+        1: "its processes cannot run",
+        2: "application or setting wrong",
+        3: "Redis unavailable at the start",
+        6: "the grace was exceeded and running tasks were given back",
+        130: "stopped at once by a second SIGINT",
+        143: "stopped at once by a second SIGTERM",
+    },
+)
 
 
 def worker(
@@ -34,11 +48,7 @@ def worker(
     ] = "127.0.0.1",
     redis_url: RedisUrl = None,
 ) -> int:
-    """Run tasks until SIGTERM or Ctrl-C, which let handlers finish; a second one ends them at once.
-
-    Exit codes: 0 a clean stop, 1 its processes cannot run, 2 application or setting wrong, 3 Redis unavailable,
-    6 the grace was exceeded and running tasks were given back, 130 or 143 stopped at once by a second signal.
-    """
+    """Run tasks until SIGTERM or Ctrl-C, which let handlers finish; a second one ends them at once."""
     overrides = {
         "redis_url": redis_url or context.obj,  # an option wins over what the application says itself
         "concurrency": concurrency,

@@ -1,19 +1,20 @@
-"""`dtq dead`: list dead letters, look at one, queue them again, or throw them away."""
+"""`dtq dlq`: list dead letters, look at one, queue them again, or throw them away."""
 
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from dtq.cli.confirm import Yes, confirmed
-from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
+from dtq.cli.confirm import Yes, confirmed, whole_steps
+from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
 from dtq.cli.exit_codes import DONE, FAILED, NOT_FOUND, REFUSED, code_of
+from dtq.cli.manual import TASK_FIELDS, Manual, command, exits, within
 from dtq.cli.output import print_error, print_fields, print_json, print_line, print_table
-from dtq.cli.payload import read_payload
+from dtq.cli.payload import read_payload, read_time
+from dtq.cli.progress import followed
 from dtq.cli.queue import unknown
 from dtq.cli.task import print_task
 from dtq.dead_letters import DeadLetter, DeadLetterFilter
@@ -21,8 +22,11 @@ from dtq.errors import DtqError
 
 commands = typer.Typer(help="Dead letters: list, show, requeue, discard, purge.", no_args_is_help=False)
 
-Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Their queue; default DTQ_QUEUE, else default.")]
-Names = Annotated[list[str] | None, typer.Argument(help="Ids of tasks, or of entries.", metavar="[ID]...")]
+Queue = Annotated[
+    str | None,
+    typer.Option("--queue", "-q", help="Their queue; default DTQ_QUEUE, else default.", autocompletion=complete_queue),
+]
+Names = Annotated[list[str] | None, typer.Argument(help="Ids of tasks, or of entries.", metavar="ID")]
 TaskType = Annotated[str | None, typer.Option("--type", help="Only this task type.", metavar="TASK_TYPE")]
 ErrorClass = Annotated[str | None, typer.Option(help="Only this class of the last error.")]
 OlderThan = Annotated[float | None, typer.Option(help="Dead for so many seconds at least.", metavar="SECONDS")]
@@ -36,8 +40,35 @@ Where = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All that the filters accept, or all there are.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
+_LETTER_FIELDS = {
+    "entry": "its id in the dead-letter stream",
+    "queue": "its queue",
+    "task_id": "the task; empty for bytes that were no task",
+    "died_at": "when, by the server's clock",
+    "task": "the task as it died, null for bytes that were no task",
+    "raw": "those bytes, at most 1 000; null where there is a task",
+    **within("task", TASK_FIELDS),
+}
+_REFUSED_FIELDS = {
+    "refused": "what was not done: id, code, error",
+    "dry_run": "true where nothing was changed",
+}
 
-@commands.command("list")
+
+@command(
+    commands,
+    "dlq list",
+    Manual(
+        ["dtq dlq list", "dtq dlq list -q mail --type send_mail --where order.id=7 --json"],
+        exits("listed", usage="a filter that cannot be"),
+        {
+            "total": "dead letters that stand in the queue",
+            "next": "to go on with --before; null at the end",
+            "dead_letters": "those that the filters accept",
+            **within("dead_letters", _LETTER_FIELDS),
+        },
+    ),
+)
 def list_(
     queue: Queue = None,
     task_type: TaskType = None,
@@ -50,10 +81,7 @@ def list_(
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """List dead letters, newest first.
-
-    Exit codes: 0 listed, 2 usage, 3 Redis unavailable.
-    """
+    """List dead letters, newest first."""
     use_redis_url(redis_url)
     which = _filter(task_type, error_class, older_than, newer_than, where)
     with producer() as app:
@@ -80,17 +108,22 @@ def _row(letter: DeadLetter) -> tuple[object, ...]:
     return (letter.entry, letter.task_id, task.task_type, task.attempt, error[:200], died)
 
 
-@commands.command("show")
+@command(
+    commands,
+    "dlq show",
+    Manual(
+        ["dtq dlq show 0356fVwnYBJV2FGLkq1cfQ", "dtq dlq show 1700000000000-0 -q mail --json"],
+        exits("found", not_found="not found", refused="the task is not dead, or was discarded"),
+        _LETTER_FIELDS,
+    ),
+)
 def show(
     name: Annotated[str, typer.Argument(help="Id of a task, or of an entry.", metavar="ID")],
     queue: Queue = None,
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Print everything that is known of one dead letter.
-
-    Exit codes: 0 found, 2 usage, 3 Redis unavailable, 4 not found, 5 the task is not dead, or was discarded.
-    """
+    """Print everything that is known of one dead letter."""
     use_redis_url(redis_url)
     with producer() as app:
         letter = app.queue(queue).dead_letter(name)
@@ -105,7 +138,25 @@ def show(
     return DONE
 
 
-@commands.command("requeue")
+@command(
+    commands,
+    "dlq requeue",
+    Manual(
+        [
+            """dtq dlq requeue 0356fVwnYBJV2FGLkq1cfQ --payload '{"to": "ada@example.org"}'""",
+            "dtq dlq requeue --error-class SMTPServerDisconnected --rate 50 --yes",
+            "dtq dlq requeue --all --dry-run",
+        ],
+        exits(
+            "all queued",
+            failed="some of many were refused",
+            usage="wrong words; a passed deadline",
+            not_found="not found",
+            refused="the task is not dead, its lock or key is held, the queue is full, or not confirmed",
+        ),
+        {"requeued": "ids of the tasks that were queued", **_REFUSED_FIELDS},
+    ),
+)
 def requeue(
     names: Names = None,
     queue: Queue = None,
@@ -130,16 +181,13 @@ def requeue(
     """Queue dead letters again: those named, or with --all or a filter many, oldest first, while the queue has room.
 
     Attempts and ttl start over; old attempts stay in the history. A passed deadline needs a new one.
-
-    Exit codes: 0 all queued, 1 some of many were refused, 2 usage (a passed deadline too), 3 Redis unavailable,
-    4 not found, 5 refused: the task is not dead, its lock or key is held, the queue is full, or not confirmed.
     """
     use_redis_url(redis_url)
     which, many = _many(names, everything, task_type, error_class, older_than, newer_than, where)
     edited = None if payload is None else read_payload(payload)
     if edited is not None and (many or len(names or ()) != 1):
         raise ValueError("payload: it can be given for one ID only")
-    until = _time(deadline)
+    until = read_time("deadline", deadline)
     done: list[str] = []
     refused: list[tuple[str, DtqError]] = []
     with producer() as app:
@@ -155,7 +203,8 @@ def requeue(
                 except DtqError as error:
                     refused.append((name, error))
         else:
-            for item in chosen.requeue_all(which, rate=rate, deadline=until, dry_run=dry_run):
+            items = chosen.requeue_all(which, rate=rate, deadline=until, dry_run=dry_run)
+            for item in followed(items, f"requeue in {chosen.name}"):
                 if item.error is None:
                     done.append(item.letter.task_id)
                 else:
@@ -166,7 +215,15 @@ def requeue(
     return code_of(refused[0][1]) if not many and not done else FAILED
 
 
-@commands.command("discard")
+@command(
+    commands,
+    "dlq discard",
+    Manual(
+        ["dtq dlq discard 0356fVwnYBJV2FGLkq1cfQ", "dtq dlq discard --older-than 2592000 --yes"],
+        exits("discarded", failed="some were not", not_found="not found", refused="not dead, or not confirmed"),
+        {"discarded": "ids of the tasks, or of entries that were no tasks", **_REFUSED_FIELDS},
+    ),
+)
 def discard(
     names: Names = None,
     queue: Queue = None,
@@ -181,10 +238,7 @@ def discard(
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Take dead letters off the list: those named, or with --all or a filter many. Their records stay.
-
-    Exit codes: 0 discarded, 1 some were not, 2 usage, 3 Redis unavailable, 4 not found, 5 not dead or not confirmed.
-    """
+    """Take dead letters off the list: those named, or with --all or a filter many. Their records stay."""
     use_redis_url(redis_url)
     which, many = _many(names, everything, task_type, error_class, older_than, newer_than, where)
     done: list[str] = []
@@ -194,7 +248,8 @@ def discard(
         if many and not dry_run and not confirmed(f"Discard dead letters of queue {chosen.name}?", yes):
             return REFUSED
         if many:
-            done = [letter.task_id or letter.entry for letter in chosen.discard_all(which, dry_run=dry_run)]
+            letters = followed(chosen.discard_all(which, dry_run=dry_run), f"discard in {chosen.name}")
+            done = [letter.task_id or letter.entry for letter in letters]
         for name in names or ():
             try:
                 letter = chosen.dead_letter(name) if dry_run else chosen.discard(name)
@@ -207,20 +262,27 @@ def discard(
     return FAILED if done else code_of(refused[0][1])
 
 
-@commands.command("purge")
+@command(
+    commands,
+    "dlq purge",
+    Manual(
+        ["dtq dlq purge -q mail", "dtq dlq purge -q mail --yes --json"],
+        exits("purged", not_found="no such queue", refused="not confirmed"),
+        {"queue": "its name", "purged": "how many dead letters were discarded"},
+    ),
+)
 def purge(queue: Queue = None, yes: Yes = False, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
-    """Discard all dead letters of a queue.
-
-    Exit codes: 0 purged, 2 usage, 3 Redis unavailable, 4 no such queue, 5 not confirmed.
-    """
+    """Discard all dead letters of a queue."""
     use_redis_url(redis_url)
     with producer() as app:
         chosen = app.queue(queue)
         if unknown(app, chosen.name):
             return NOT_FOUND
-        if not confirmed(f"Discard all {chosen.dead_letter_count()} dead letters of queue {chosen.name}?", yes):
+        total = chosen.dead_letter_count()
+        if not confirmed(f"Discard all {total} dead letters of queue {chosen.name}?", yes):
             return REFUSED
-        purged = chosen.purge_dead_letters()
+        steps = whole_steps(chosen.purge_dead_letters_steps())
+        purged = sum(followed(steps, f"purge of the dead letters of {chosen.name}", total, int))
     if as_json:
         print_json({"queue": chosen.name, "purged": purged})
     else:
@@ -276,12 +338,3 @@ def _filter(
         except ValueError:
             wanted[path] = value
     return DeadLetterFilter(task_type, error_class, older_than, newer_than, wanted)
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"deadline: {text!r} is no time; write it like 2030-12-31T23:59:00+00:00") from None

@@ -1,0 +1,102 @@
+"""How `dtq top` is drawn: tables under each other, cut to the height of the screen. Everything shown is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from dtq.cli.figures import Figures, QueueFigures
+from dtq.cli.output import printable
+from dtq.cli.queue import duration_ms, named
+from dtq.cli.workers import NONE_ALIVE, child_rows, worker_row
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+_AROUND = 4
+"""Lines of a table beside its rows: heading, rule, and what is left out."""
+_LEAST = 3
+"""Rows that every table may have, however low the screen is."""
+
+
+def draw(figures: Figures, height: int | None, trouble: str = "") -> Group:
+    """The whole screen. height: in lines; None: everything. trouble: what is wrong with the server."""
+    from rich.console import Group
+    from rich.text import Text
+
+    queues = [_queue_row(queue) for queue in sorted(figures.queues, key=_by_work)]
+    workers = [worker_row(worker) for worker in figures.workers]
+    children = [row for worker in figures.workers for child in worker.children for row in child_rows(worker, child)]
+    children.sort(key=lambda row: row[4] == "-")  # who runs something first
+    parts: list[RenderableType] = [Text(_headline(figures), style="bold")]
+    if trouble:
+        parts.append(Text(trouble, style="bold red"))
+    room = None if height is None else max(3 * _LEAST, height - 3 * _AROUND - len(parts))
+    shares = _shares(room, [len(queues), len(workers), len(children)])
+    columns = ["queue", "waiting", "running", "scheduled", "dead", "oldest", "in/s", "done/s", "failed/s", "retried/s"]
+    parts.append(_table(columns, queues, shares[0], numbers=range(1, 10)) if queues else Text("no queue yet"))
+    if workers:
+        headings = ["worker", "state", "children", "running", "memory", "queues", "up"]
+        parts.append(_table(headings, workers, shares[1], numbers=(2, 3, 4, 6)))
+    else:
+        parts.append(Text(NONE_ALIVE))
+    if children:
+        headings = ["worker", "child", "pid", "memory", "running", "task", "since"]
+        parts.append(_table(headings, children, shares[2], numbers=(1, 2, 3, 6)))
+    return Group(*parts)
+
+
+def _by_work(queue: QueueFigures) -> tuple[bool, int, str]:
+    counts = queue.counts
+    held = counts.waiting + counts.running
+    return (not held, -held, counts.queue)
+
+
+def _headline(figures: Figures) -> str:
+    at = datetime.fromtimestamp(figures.at_ms / 1000, UTC).astimezone()
+    waiting = sum(queue.counts.waiting for queue in figures.queues)
+    running = sum(queue.counts.running for queue in figures.queues)
+    rates = ", ".join(f"{figures.rate(name):.1f} {name}" for name in ("submitted", "succeeded", "failed"))
+    return f"dtq top  {at:%H:%M:%S}  {waiting} waiting, {running} running; a second: {rates}"
+
+
+def _queue_row(queue: QueueFigures) -> list[object]:
+    counts = queue.counts
+    rates = (queue.rates[name] for name in ("submitted", "succeeded", "failed", "retried"))
+    return [
+        *(named(counts), counts.waiting, counts.running, counts.scheduled, counts.dead, duration_ms(counts.oldest_ms)),
+        *(f"{rate:.1f}" for rate in rates),
+    ]
+
+
+def _shares(room: int | None, wanted: Sequence[int]) -> list[int]:
+    """How many rows each table gets: what it needs, and where that is too much, an even share of what is left."""
+    if room is None or sum(wanted) <= room:
+        return list(wanted)
+    shares, left = [0] * len(wanted), room
+    by_need = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    for tables, index in zip(range(len(wanted), 0, -1), by_need, strict=True):
+        shares[index] = min(wanted[index], max(_LEAST, left // tables))
+        left -= shares[index]
+    return shares
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], most: int, *, numbers: Iterable[int]
+) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    right = set(numbers)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=True)
+    for index, name in enumerate(columns):
+        # A line each: the screen is cut by rows, so none may take two.
+        table.add_column(Text(name), justify="right" if index in right else "left", no_wrap=True, overflow="ellipsis")
+    for row in rows[:most]:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    if len(rows) > most:
+        table.caption = f"and {len(rows) - most} more"
+        table.caption_justify = "left"
+    return table
