@@ -20,7 +20,7 @@ PACKAGE = ROOT / "python" / "dtq"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("errors", "clock", "_stale"),
-    ("models", "backoff", "settings", "failure", "waiting", "history"),
+    ("models", "backoff", "settings", "failure", "waiting", "history", "logs"),
     ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts", "raw_json"),
     ("broker", "transport", "wire"),
     (

@@ -357,7 +357,7 @@ def url_problem(url: str) -> str | None:
     return None
 
 
-_OF_OTHERS = ("DTQ_DEMO_LOG", "DTQ_LOG_JSON")
+_OF_OTHERS = ("DTQ_DEMO_LOG", "DTQ_LOG_JSON", "DTQ_LOG_LEVEL", "DTQ_OTEL")
 """Variables of dtq's programs that are no settings of an App."""
 _OF_KUBERNETES = re.compile(r"DTQ_.*(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
 """What Kubernetes tells every pod of a service whose name begins with `dtq`."""

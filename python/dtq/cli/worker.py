@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -23,6 +25,15 @@ MANUAL = Manual(
 )
 
 
+class LogLevel(StrEnum):
+    """How much a worker tells."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 def worker(
     context: typer.Context,
     application: Annotated[str, typer.Argument(help="Where the App is.", metavar="MODULE:APP")],
@@ -40,6 +51,10 @@ def worker(
     max_tasks_per_child: Annotated[int | None, typer.Option(help="Replace a process after so many tasks.")] = None,
     shutdown_grace: Annotated[float | None, typer.Option(help="Seconds that handlers may go on after SIGTERM.")] = None,
     preload: Annotated[bool, typer.Option(help="Import the application once, before the processes are forked.")] = True,
+    log_level: Annotated[
+        LogLevel,
+        typer.Option(help="From which level on it logs; every outcome is one line at info.", envvar="DTQ_LOG_LEVEL"),
+    ] = LogLevel.INFO,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve Prometheus metrics at this port.", min=0, max=65535)
     ] = None,
@@ -66,6 +81,7 @@ def worker(
         children=children,
         burst=burst,
         preload=preload,
+        log_level=getattr(logging, log_level.name),
         metrics_port=metrics_port,
         metrics_host=metrics_host,
     )

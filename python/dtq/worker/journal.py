@@ -1,33 +1,26 @@
-"""How worker processes log: standard logging to stderr, one line an event, control characters escaped."""
+"""How worker processes log: standard logging to stderr, one line an event; dtq.logs says how a line looks."""
 
 from __future__ import annotations
 
 import logging
-import re
 import sys
+from typing import TextIO
+
+from dtq.logs import formatter
 
 LOGGER = logging.getLogger("dtq.worker")
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-
-class LineFormatter(logging.Formatter):
-    """Keeps every record on one line, whatever task names or error texts contain."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return _CONTROL.sub(_escaped, super().format(record))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match.group().encode("unicode_escape").decode()
+class WorkerHandler(logging.StreamHandler[TextIO]):
+    """dtq's own: lines of outcomes may go past it, straight to its stream."""
 
 
 def start_logging(level: int = logging.INFO) -> None:
-    """Send dtq's log to stderr, unless the application has set up logging of its own."""
+    """Send dtq's log to stderr, unless the application has set up logging of its own. Raises InvalidSettings."""
     if logging.getLogger().handlers or LOGGER.handlers:
         return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(process)d %(message)s"))
+    handler = WorkerHandler(sys.stderr)
+    handler.setFormatter(formatter())
     LOGGER.addHandler(handler)
     LOGGER.setLevel(level)
     LOGGER.propagate = False

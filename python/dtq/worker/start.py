@@ -18,6 +18,7 @@ from dtq._core import Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, DtqError, InvalidSettings, InvalidTask, UnsupportedServer
+from dtq.logs import one_line
 from dtq.options import check_queue
 from dtq.settings import Settings
 from dtq.worker.channel import Message
@@ -49,7 +50,11 @@ def start_worker(
 ) -> int:
     """Start a worker and stay with it to its end; the exit code."""
     open_standard_streams()  # before anything else can take their numbers
-    start_logging(log_level)
+    try:
+        start_logging(log_level)
+    except InvalidSettings as error:
+        print(one_line(f"dtq: {error}"), file=sys.stderr)
+        return USAGE
     if sys.platform == "win32":
         LOGGER.error("dtq workers do not run on Windows: they fork; use Linux, or WSL")
         return USAGE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from dtq.errors import BrokerUnavailable, GroupLost
 from dtq.executor import Executor
 from dtq.models import Outcome
 from dtq.worker.journal import LOGGER
+from dtq.worker.outcome_log import OutcomeLog
 
 # After a lost reply the next claim number is beyond all that the lost send, and the recovery of everything it and
 # earlier ones claimed, can have used. Numbers are 48 bits wide: room for 280 million losses.
@@ -54,6 +54,8 @@ class Turns:
     ) -> None:
         self.lock = threading.Lock()
         self.outcomes = [Outcomes(identity.worker_id) for _ in queues]
+        self._log = OutcomeLog(queues, identity.worker_id)
+        self._log_successes = self._log.successes
         self._broker = broker
         self._executor = executor
         self._result_max_bytes = result_max_bytes
@@ -87,6 +89,8 @@ class Turns:
         if not isinstance(result, Outcome):
             try:
                 outcomes.succeed(claim, result, ended_ms, self._result_max_bytes, took_ns)
+                if self._log_successes:
+                    self._log.noted[index].append((len(outcomes) - 1, claim, None, took_ns))
                 return
             except CoreError as error:
                 result = self._executor.result_refused(claim, error)
@@ -103,16 +107,7 @@ class Turns:
             0 if result.charged or result.letter == "L" else 1,
             took_ns,
         )
-        LOGGER.log(
-            logging.WARNING if result.letter in "DF" else logging.INFO,
-            "task %s (%s) attempt %d %s: %s%s",
-            claim.id,
-            claim.task_type or "unknown type",
-            claim.attempt,
-            "released" if result.letter == "L" else result.status.value,
-            result.cause,
-            f" ({result.error_class})" if result.error_class else "",
-        )
+        self._log.noted[index].append((len(outcomes) - 1, claim, result, took_ns))
 
     def settle(self) -> None:
         """Send everything collected, claiming nothing. The caller holds `lock`."""
@@ -199,6 +194,7 @@ class Turns:
         outcomes.clear(count)
         if count:
             self.observed[index] = None
+            self._log.write(index, reply.codes)
         self.paused[index] = reply.codes.endswith(b"p")
         if want and (beside or self.yields[index] or self.passes[index]):
             self.yields[index] = yields = reply.codes.endswith(b"y")
