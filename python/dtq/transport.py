@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from dtq._core import pack_command
@@ -102,6 +102,14 @@ def _is_usable(stream: socket.socket) -> bool:
     return not poll.poll(0)
 
 
+class Begun(NamedTuple):
+    """A command on its way, and where its reply will arrive."""
+
+    wire: Wire
+    command: bytes
+    script: Script | None
+
+
 class Transport:
     """A pool of blocking connections, safe for threads and forks.
 
@@ -170,19 +178,43 @@ class Transport:
         """
         wire = self._acquire()
         try:
-            reply = wire.ask(command, timeout_s, meanwhile)
-            if isinstance(reply, Exception):
-                reply = self._refused(wire, reply, command, script, timeout_s)
-        except DtqError:
+            return self._answered(wire, wire.ask(command, timeout_s, meanwhile), command, script, timeout_s)
+        except BaseException as error:
+            self._break(wire, error)
             raise
-        except Exception as error:
-            wire.close()
-            raise translate(error, place_of(self._url())) from error
-        except BaseException:
-            wire.close()  # interrupted before its reply: it would answer the next question with it
+
+    def begin(self, command: bytes, script: Script | None = None) -> Begun:
+        """Send one packed command and come back at once; `finish` brings the reply. Raises what `call` does."""
+        wire = self._acquire()
+        try:
+            wire.begin(command)
+        except BaseException as error:
+            self._break(wire, error)
             raise
+        return Begun(wire, command, script)
+
+    def finish(self, begun: Begun) -> Any:
+        """The reply to a command that was begun, as `call` returns it. To be called once for each."""
+        wire, command, script = begun
+        try:
+            return self._answered(wire, wire.finish(), command, script, None)
+        except BaseException as error:
+            self._break(wire, error)
+            raise
+
+    def _answered(self, wire: Wire, reply: Any, command: bytes, script: Script | None, timeout_s: float | None) -> Any:
+        if isinstance(reply, Exception):
+            reply = self._refused(wire, reply, command, script, timeout_s)
         self._idle.append(wire)
         return reply
+
+    def _break(self, wire: Wire, error: BaseException) -> None:
+        """Close after an error in the middle of an exchange: its reply would answer the next question. Raises dtq's."""
+        if isinstance(error, DtqError):
+            return  # a refusal: the exchange is over
+        wire.close()
+        if isinstance(error, Exception):
+            raise translate(error, place_of(self._url())) from error
 
     def _refused(
         self, wire: Wire, refusal: Exception, command: bytes, script: Script | None, timeout_s: float | None
@@ -218,14 +250,8 @@ class Transport:
                     isinstance(reply, ReadOnlyError) or not isinstance(reply, ResponseError)
                 ):
                     raise reply
-        except DtqError:
-            wire.close()
-            raise
-        except Exception as error:
-            wire.close()
-            raise translate(error, place_of(self._url())) from error
-        except BaseException:
-            wire.close()  # interrupted before its replies: they would answer the next question
+        except BaseException as error:
+            self._break(wire, error)
             raise
         self._idle.append(wire)
         return replies

@@ -61,24 +61,29 @@ class Wire:
             redis.exceptions.TimeoutError, redis.exceptions.ConnectionError, OSError: it may have been applied; close
                 the wire, its next reply would be that of this command.
         """
-        if self._parser is None:
-            timeout_s = self._connect(self._timeout_s if timeout_s is None else timeout_s)
-        stream = self._stream(self._timeout_s if timeout_s is None else timeout_s)
+        stream = self._send(command, timeout_s)
         try:
-            stream.sendall(command)
             if meanwhile is not None:
                 meanwhile()
             return self._receive(stream)
         except (BlockingIOError, TimeoutError):
             raise _timed_out() from None
 
+    def begin(self, command: bytes) -> None:
+        """Send one packed command; `finish` brings its reply, and nothing else may be asked before."""
+        self._send(command, None)
+
+    def finish(self) -> Any:
+        """The reply to `begin`, as `ask` returns it; its time-out begins now."""
+        try:
+            return self._receive(self._stream(self._timeout_s))
+        except (BlockingIOError, TimeoutError):
+            raise _timed_out() from None
+
     def ask_many(self, commands: bytes, count: int) -> list[Any]:
         """Send `count` packed commands at once and return their replies, as `ask` does."""
-        if self._parser is None:
-            self._connect(self._timeout_s)
-        stream = self._stream(self._timeout_s)
+        stream = self._send(commands, None)
         try:
-            stream.sendall(commands)
             return [self._receive(stream) for _ in range(count)]
         except (BlockingIOError, TimeoutError):
             raise _timed_out() from None
@@ -91,6 +96,16 @@ class Wire:
         self._connection.disconnect()
 
     # --- how
+
+    def _send(self, data: bytes, timeout_s: float | None) -> socket.socket:
+        if self._parser is None:
+            timeout_s = self._connect(self._timeout_s if timeout_s is None else timeout_s)
+        stream = self._stream(self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            stream.sendall(data)
+        except (BlockingIOError, TimeoutError):
+            raise _timed_out() from None
+        return stream
 
     def _receive(self, stream: socket.socket) -> Any:
         parser = self._parser

@@ -10,6 +10,7 @@ from dtq.broker.calls import Calls
 from dtq.broker.reader import Reader
 from dtq.keys import BANDS
 from dtq.scripts import script
+from dtq.transport import Begun
 
 if TYPE_CHECKING:
     from dtq._core import Outcomes, TurnReply
@@ -72,6 +73,19 @@ class Working(Calls):
             [b"%d" % seq for seq in held],
         )
         return parse_claims(self.transport.call(command, call.script, timeout_s), consumer, first_seq)
+
+    def begin_settle(self, queue: str, outcomes: Outcomes, *, consumer: str, send: int) -> Begun:
+        """Send a turn that settles outcomes and claims nothing, and come back at once; `finish_settle` has its answer.
+
+        outcomes: left as they are; what is collected behind them belongs to the next turn. Raises BrokerUnavailable.
+        """
+        call = self.front("turn", queue)
+        command = outcomes.pack_turn(call.prefix, call.count, consumer, send, 0, 0, TURN_BYTES, 0, [], [])
+        return self.transport.begin(command, call.script)
+
+    def finish_settle(self, begun: Begun) -> TurnReply:
+        """The answer to a settle that was begun; raises what `turn` does."""
+        return parse_claims(self.transport.finish(begun))
 
     def adoption(self, queue: str, *, consumer: str, send: int, seq: int) -> bytes:
         """The command that a reader sends behind its blocking read, to adopt what the read gets.

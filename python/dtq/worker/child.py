@@ -17,8 +17,8 @@ from types import FrameType
 from dtq._core import Claim, Slots
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
-from dtq.errors import BrokerUnavailable, GroupLost, TaskCancelled, TaskReleased, TaskTimeout
-from dtq.executor import INTERRUPTIONS, Executor, Route
+from dtq.errors import BrokerUnavailable, GroupLost, TaskCancelled
+from dtq.executor import INTERRUPTION_KINDS, INTERRUPTIONS, Executor, Route
 from dtq.models import Outcome
 from dtq.registry import Registry
 from dtq.settings import Settings
@@ -33,6 +33,8 @@ from dtq.worker.waiter import LONGEST_S, PAUSED_MS, Waiter
 
 _SLOW_NS = 1_000_000
 """Before a handler that takes longer than this, outcomes that wait are settled."""
+_AHEAD_NS = 50_000_000
+"""Before a handler that takes less than this, the answer to that settle is not waited for: it comes meanwhile."""
 _OLD_NS = 5_000_000
 """No outcome waits longer than this for its settle, if handlers are quick."""
 
@@ -40,12 +42,6 @@ _STEP_ASIDE_S = 0.1
 """How long a child reads nothing, to look again, while a task waits to be alone (protocol 19)."""
 
 _ENOUGH = "max_tasks_per_child reached"
-
-INTERRUPTION_KINDS: dict[str, type[BaseException]] = {
-    "timeout": TaskTimeout,
-    "cancelled": TaskCancelled,
-    "released": TaskReleased,
-}
 
 
 class Child:
@@ -268,7 +264,7 @@ class Child:
             if self._oldest_ns and (
                 recent_ns > _SLOW_NS or recent_ns < 0 or now - self._oldest_ns > _OLD_NS or len(outcomes) >= claim_max
             ):
-                self._settle()
+                self._settle(ahead=index if 0 < recent_ns < _AHEAD_NS else None)
                 now = boottime()
             if self._leaving is not None or now >= slots.safe_until():  # last of all: a settle may take long
                 return
@@ -372,10 +368,13 @@ class Child:
         if self._done >= self._last_task:
             self._leaving = self._leaving or _ENOUGH
 
-    def _settle(self) -> None:
-        """Send every collected outcome, claiming nothing."""
+    def _settle(self, ahead: int | None = None) -> None:
+        """Send every collected outcome, claiming nothing. ahead: a queue whose answer is not waited for."""
         with self._turns.lock:
-            self._turns.settle()
+            if ahead is None:
+                self._turns.settle()
+            else:
+                self._turns.settle_ahead(ahead)
             self._oldest_ns = 0
 
     def _async_ended(self) -> None:

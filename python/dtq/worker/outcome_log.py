@@ -52,10 +52,12 @@ class OutcomeLog:
         """Whether successes are to be noted; everything else always is."""
 
     def write(self, index: int, codes: bytes) -> None:
-        """Write the lines of a turn's outcomes; codes: what the turn answered of each."""
-        noted = self.noted[index]
-        if not noted:
+        """Write the lines of a turn's outcomes; codes: what the turn answered of each, then maybe a mark."""
+        if not self.noted[index]:
             return
+        count = len(codes) - codes.endswith((b"p", b"w", b"y"))
+        noted = [note for note in self.noted[index] if note[0] < count]
+        self.noted[index] = [(note[0] - count, *note[1:]) for note in self.noted[index][len(noted) :]]
         handler = next((handler for handler in LOGGER.handlers if isinstance(handler, WorkerHandler)), None)
         written_at, pid = _Stamp(), os.getpid()
         lines: list[str] = []
@@ -73,7 +75,6 @@ class OutcomeLog:
                 lines.append(encoded({**named, "message": _text(fields), **fields}))
             else:
                 lines.append(f"{written_at.text} {logging.getLevelName(level)} {pid} {_text(fields)}")
-        noted.clear()
         if handler is not None and lines:
             _write(handler, lines)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dtq._core import Claim, CoreError, Outcomes
+from dtq._core import Claim, CoreError, Outcomes, TurnReply
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, GroupLost
 from dtq.executor import Executor
 from dtq.models import Outcome
+from dtq.transport import Begun
 from dtq.worker.journal import LOGGER
 from dtq.worker.outcome_log import OutcomeLog
 
@@ -76,6 +77,8 @@ class Turns:
         """For which queues no read is begun for a moment: as it yields, or has passed the bell on to an empty child."""
         self.observed: dict[int, None] = {}
         """Queues of which outcomes were settled since their timings were last told, in order."""
+        self._ahead: tuple[int, int, Begun] | None = None
+        """A settle whose answer is still to come: queue, how many outcomes, the command."""
         self._aside: dict[int, float] = {}
         self._tell_at: dict[int, float] = {}
         self._stale_told = False
@@ -111,9 +114,41 @@ class Turns:
 
     def settle(self) -> None:
         """Send everything collected, claiming nothing. The caller holds `lock`."""
+        self._finish()
         for index, outcomes in enumerate(self.outcomes):
             if len(outcomes):
                 self.take(index, 0)
+
+    def settle_ahead(self, index: int) -> None:
+        """Send what is collected for this queue, and do not wait for the answer: the next word to Redis takes it first.
+
+        So a child computes while its settle travels (docs/decisions/0010). The outcomes stand until the answer is
+        there, as after a lost reply. The caller holds `lock`. Raises BrokerUnavailable.
+        """
+        self._finish()
+        for other, outcomes in enumerate(self.outcomes):
+            if len(outcomes) and other != index:
+                self.take(other, 0)
+        outcomes = self.outcomes[index]
+        if not len(outcomes) or index in self._aside:
+            return
+        self._send += 1
+        try:
+            begun = self._broker.begin_settle(self._queues[index], outcomes, consumer=self._consumer, send=self._send)
+        except BrokerUnavailable:
+            self.lost()
+            raise
+        self._ahead = index, len(outcomes), begun
+
+    def _finish(self) -> None:
+        """Take the answer to what was sent ahead. Raises BrokerUnavailable."""
+        if self._ahead is None:
+            return
+        index, count, begun = self._ahead
+        self._ahead = None
+        reply = self._asked(index, lambda: self._broker.finish_settle(begun))
+        if reply is not None:
+            self._settled(index, count, reply.codes)
 
     @property
     def waiting(self) -> bool:
@@ -156,6 +191,7 @@ class Turns:
         `want` 0 settles only, and recovers if told to. None: the queue's keys are damaged; its outcomes stand, and it
         is left alone for a while. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
         """
+        self._finish()
         if self._aside and index in self._aside:
             if SYSTEM.monotonic() < self._aside[index]:
                 return []
@@ -164,8 +200,9 @@ class Turns:
         count = len(outcomes)
         recover = recover or (want > 0 and (self._lost[index] or (idle and not adopts and not count)))
         self._send += 1
-        try:
-            reply = self._broker.turn(
+        reply = self._asked(
+            index,
+            lambda: self._broker.turn(
                 self._queues[index],
                 outcomes,
                 consumer=self._consumer,
@@ -177,11 +214,31 @@ class Turns:
                 yields=beside and self.yields[index],
                 adopts=list(adopts),
                 held=list(held) if recover else [],
-            )
+            ),
+        )
+        if reply is None:
+            return None if index in self._aside else []
+        self._settled(index, count, reply.codes)
+        if want and (beside or self.yields[index] or self.passes[index]):
+            self.yields[index] = yields = reply.codes.endswith(b"y")
+            self.passes[index] = passes = reply.codes.endswith(b"w")
+            self.steps_aside[index] = yields or (passes and bool(adopts))
+        if recover:
+            self._lost[index] = False
+        claims = reply.claims
+        if claims:
+            self.claimed_bytes = reply.envelope_bytes
+            self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
+        return claims
+
+    def _asked(self, index: int, ask: Callable[[], TurnReply]) -> TurnReply | None:
+        """The answer to a turn of this queue; None where there is none to go by, and what was sent still stands."""
+        try:
+            reply = ask()
         except GroupLost:
             self.lost()
             self.mend_group(self._queues[index])
-            return []
+            return None
         except BrokerUnavailable as error:
             self.lost()
             if not error.damaged:
@@ -190,25 +247,18 @@ class Turns:
             return None
         if reply.late:
             self.lost()
-            return []
-        outcomes.clear(count)
+            return None
+        return reply
+
+    def _settled(self, index: int, count: int, codes: bytes) -> None:
+        """The first `count` outcomes of this queue have been settled."""
+        self.outcomes[index].clear(count)
         if count:
             self.observed[index] = None
-            self._log.write(index, reply.codes)
-        self.paused[index] = reply.codes.endswith(b"p")
-        if want and (beside or self.yields[index] or self.passes[index]):
-            self.yields[index] = yields = reply.codes.endswith(b"y")
-            self.passes[index] = passes = reply.codes.endswith(b"w")
-            self.steps_aside[index] = yields or (passes and bool(adopts))
-        if recover:
-            self._lost[index] = False
-        if b"s" in reply.codes:
-            self._tell_stale(reply.codes.count(b"s"))
-        claims = reply.claims
-        if claims:
-            self.claimed_bytes = reply.envelope_bytes
-            self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
-        return claims
+            self._log.write(index, codes)
+        self.paused[index] = codes.endswith(b"p")
+        if b"s" in codes:
+            self._tell_stale(codes.count(b"s"))
 
     def adoption(self) -> bytes:
         """What to send behind a blocking read; for a child that holds nothing and serves one queue."""
