@@ -18,6 +18,7 @@ from dtq.plan import Plan
 
 if TYPE_CHECKING:
     from dtq.broker import Answer
+    from dtq.telemetry import Telemetry
 
 FIRST_CHUNK_TASKS = 64
 """Small, because the size of the items is not known yet."""
@@ -214,6 +215,8 @@ class BulkEnqueue(Iterator[BulkOutcome]):
         """The outcomes by chunk and one by one; a generator made earlier would keep this object alive."""
         if self._begun is None:
             chunks = self._run(iter(self._payloads))
+            if self._client.telemetry is not None:
+                chunks = self._traced(self._client.telemetry, chunks)
             self._begun = chunks, chain.from_iterable(chunks)
         return self._begun
 
@@ -253,6 +256,18 @@ class BulkEnqueue(Iterator[BulkOutcome]):
             block = following
         if source.failure is not None:
             raise source.failure  # what the iterable gave before it failed is enqueued
+
+    def _traced(self, telemetry: Telemetry, chunks: Iterator[list[BulkOutcome]]) -> Iterator[list[BulkOutcome]]:
+        """The same within one span for all, that ends with the last chunk, or where the iteration is given up."""
+        self._plan, span = telemetry.sending(self._plan)
+        error: BaseException | None = None
+        try:
+            yield from chunks
+        except BaseException as raised:
+            error = None if isinstance(raised, GeneratorExit) else raised
+            raise
+        finally:
+            telemetry.sent(span, error=error)
 
     def _send(
         self, start: int, items: list[object], encoded: Encoded, following: _Block | None = None

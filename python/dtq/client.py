@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from dtq.broker import Answer, Broker
+    from dtq.telemetry import Telemetry
 
 CHUNK_TASKS = 500
 CHUNK_BYTES = 1024 * 1024
@@ -47,6 +48,7 @@ class Client:
         self._broker = broker
         self._plans: dict[tuple[str, str | None], Plan] = {}
         self._prepared: set[str] = set()
+        self.telemetry = _telemetry() if settings.otel else None
         self._closers: dict[AbstractEventLoop, AsyncGenerator[None, None]] = {}
 
     @property
@@ -83,10 +85,25 @@ class Client:
 
     def enqueue(self, plan: Plan, payload: object) -> Handle[Any]:
         """Sends one task; the errors of spec's table, the enqueue deadline included."""
+        if self.telemetry is not None:
+            return self._enqueue_traced(self.telemetry, plan, payload)
+        return self._enqueue(plan, payload)
+
+    def _enqueue(self, plan: Plan, payload: object) -> Handle[Any]:
         chunk = _core.Chunk()
         now_ms = self.clock.now_ms()
         self.add(chunk, plan, payload, now_ms, _core.new_ids(now_ms, os.urandom(10), 1)[0])
         return self.settle(plan, chunk.ids[0], self.send(plan.queue, chunk)[0])
+
+    def _enqueue_traced(self, telemetry: Telemetry, plan: Plan, payload: object) -> Handle[Any]:
+        plan, span = telemetry.sending(plan)
+        try:
+            handle = self._enqueue(plan, payload)
+        except BaseException as error:
+            telemetry.sent(span, error=error)
+            raise
+        telemetry.sent(span, handle.id)
+        return handle
 
     def add(self, chunk: _core.Chunk, plan: Plan, payload: object, now_ms: int, task_id: str) -> None:
         """Puts one task into a chunk; InvalidTask or PayloadTooLarge where the payload is refused."""
@@ -197,6 +214,12 @@ class Client:
                 f"idempotency_key: it belongs to a task of another type or payload in queue {queue!r}; use another key"
             )
         return DtqError(f"queue: {queue!r} gave an unknown answer {code!r}; use one version of dtq everywhere")
+
+
+def _telemetry() -> Telemetry:
+    from dtq.telemetry import Telemetry
+
+    return Telemetry()
 
 
 async def _close_at_end(broker: Broker) -> AsyncGenerator[None, None]:

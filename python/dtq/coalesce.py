@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from asyncio import AbstractEventLoop, Future, Task, get_running_loop
+from asyncio import AbstractEventLoop, CancelledError, Future, Task, get_running_loop
 from collections import deque
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtq import _core
 from dtq.client import CHUNK_BYTES, CHUNK_TASKS, Client
 from dtq.errors import DtqError, from_core
 from dtq.handles import Handle
 from dtq.plan import Plan
+
+if TYPE_CHECKING:
+    from dtq.telemetry import Telemetry
 
 MOST_SPARE_IDS = 64
 
@@ -35,7 +38,27 @@ class Coalescers:
         if coalescer is None:
             self._known = {key: kept for key, kept in self._known.items() if not key[0].is_closed()}
             coalescer = self._known[loop, plan.queue] = Coalescer(self._client, loop, plan.queue)
-        return coalescer.submit(plan, payload)
+        telemetry = self._client.telemetry
+        if telemetry is None:
+            return coalescer.submit(plan, payload)
+        return _traced(telemetry, coalescer, plan, payload)
+
+
+def _traced(telemetry: Telemetry, coalescer: Coalescer, plan: Plan, payload: object) -> Future[Handle[Any]]:
+    """The same within a span that ends with the answer."""
+    plan, span = telemetry.sending(plan)
+
+    def end(answered: Future[Handle[Any]]) -> None:
+        error = CancelledError() if answered.cancelled() else answered.exception()
+        telemetry.sent(span, None if error is not None else answered.result().id, error)
+
+    try:
+        future = coalescer.submit(plan, payload)
+    except BaseException as error:
+        telemetry.sent(span, error=error)
+        raise
+    future.add_done_callback(end)
+    return future
 
 
 class _Batch:

@@ -157,6 +157,9 @@ class Executor:
             is_cancelled=cancelled,
         )
 
+    def close(self) -> None:
+        """Called once, when nothing more is run."""
+
     # --- what an exception means ---------------------------------------------------------------------------------
 
     def classify(self, claim: Claim, route: Route, error: BaseException) -> Outcome:

@@ -66,17 +66,7 @@ class Plan:
         """One task of a plan that is not plain: its given id (or None), envelope and place. Raises CoreError."""
         head, place = self.head, self.place
         if self.task_id is not None:
-            extras = {**self.extras, "nonce": os.urandom(8).hex(), "created_ms": now_ms}
-            band, max_attempts, timeout_ms, dead_letter = self.head_fields
-            head = _core.EnvelopeHead(
-                self.task_type,
-                band,
-                max_attempts,
-                timeout_ms,
-                self.retention_ms,
-                dead_letter,
-                _core.encode_json(extras, "extras"),
-            )
+            head = headed(self, {**self.extras, "nonce": os.urandom(8).hex(), "created_ms": now_ms})
             place += b"g;"
         envelope = head.encode(payload, self.max_payload_bytes)
         if self.unique is not False or self.idempotency_key is not None:
@@ -88,6 +78,13 @@ class Plan:
             if self.idempotency_key is not None:
                 place += b"i%s,%s,%d;" % (self.idempotency_key.encode(), work, self.idempotency_ms)
         return self.task_id, envelope, place
+
+
+def headed(plan: Plan, extras: Mapping[str, Any]) -> _core.EnvelopeHead:
+    """The envelope head of a plan's tasks with other extras."""
+    band, max_attempts, timeout_ms, dead_letter = plan.head_fields
+    encoded = _core.encode_json(dict(extras), "extras")
+    return _core.EnvelopeHead(plan.task_type, band, max_attempts, timeout_ms, plan.retention_ms, dead_letter, encoded)
 
 
 def fingerprint_of(task_type: str, payload: object, max_bytes: int) -> bytes:

@@ -140,6 +140,10 @@ class Settings:
         True, "Keep tasks that failed for good in the dead-letter stream; otherwise they end as `failed`."
     )
 
+    otel: bool = _setting(
+        False, "Record a span of each enqueue and each attempt with OpenTelemetry (needs the extra `otel`)."
+    )
+
     # What is kept of finished tasks.
     task_retention_s: float = _setting(
         604_800.0,
@@ -357,7 +361,7 @@ def url_problem(url: str) -> str | None:
     return None
 
 
-_OF_OTHERS = ("DTQ_DEMO_LOG", "DTQ_LOG_JSON", "DTQ_LOG_LEVEL", "DTQ_OTEL")
+_OF_OTHERS = ("DTQ_DEMO_LOG", "DTQ_LOG_JSON", "DTQ_LOG_LEVEL")
 """Variables of dtq's programs that are no settings of an App."""
 _OF_KUBERNETES = re.compile(r"DTQ_.*(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
 """What Kubernetes tells every pod of a service whose name begins with `dtq`."""

@@ -20,7 +20,6 @@ from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, GroupLost, TaskCancelled
 from dtq.executor import INTERRUPTION_KINDS, INTERRUPTIONS, Executor, Route
 from dtq.models import Outcome
-from dtq.registry import Registry
 from dtq.settings import Settings
 from dtq.worker.async_runner import AsyncRunner
 from dtq.worker.channel import Channel, ChannelClosed, Unnested
@@ -51,7 +50,7 @@ class Child:
         self,
         identity: Identity,
         queues: Sequence[str],
-        registry: Registry,
+        executor: Executor,
         settings: Settings,
         slots: Slots,
         channel: Channel,
@@ -62,7 +61,7 @@ class Child:
         self._settings = settings
         self._slots = slots
         self._channel = channel
-        self._executor = Executor(registry, settings, identity.worker_id)
+        self._executor = executor
         self._turns = Turns(broker, self._executor, identity, queues, settings.result_max_bytes)
         self._observer = Observer(broker, self._turns, self._queues)
         self._rounds = Rounds(broker, identity.consumer, self._queues)

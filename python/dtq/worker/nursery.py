@@ -16,6 +16,7 @@ from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed
 from dtq.worker.child import Child
 from dtq.worker.processes import die_with_parent, name_process
+from dtq.worker.traced import executor_of
 from dtq.worker.turns import Identity
 
 _ADOPTION_S = 10.0
@@ -67,11 +68,13 @@ class Nursery:
         """Work until it is time to leave; the exit code."""
         broker = Broker(settings)
         side_effects.use(broker)
+        executor = executor_of(registry, settings, worker_id)
         child = Child(
-            Identity(worker_id, number, incarnation), queues, registry, settings, slots, self._channel, broker
+            Identity(worker_id, number, incarnation), queues, executor, settings, slots, self._channel, broker
         )
         self._channel.send({"say": "ready"})
         why = child.run()
+        executor.close()
         self._channel.send({"say": "bye", "why": why})
         return 0
 
