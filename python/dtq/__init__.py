@@ -66,15 +66,21 @@ from dtq.side_effects import aonce, once
 
 if TYPE_CHECKING:
     from dtq.dead_letters import DeadLetter, DeadLetterFilter
+    from dtq.listing import TaskPage
     from dtq.queues import Queue, Requeued
+    from dtq.watching import Events
+    from dtq.workers import Worker
 
 __version__ = "0.1.0"
 
 _FOR_OPERATORS = {
     "DeadLetter": "dtq.dead_letters",
     "DeadLetterFilter": "dtq.dead_letters",
+    "Events": "dtq.watching",
     "Queue": "dtq.queues",
     "Requeued": "dtq.queues",
+    "TaskPage": "dtq.listing",
+    "Worker": "dtq.workers",
 }
 
 
@@ -108,6 +114,7 @@ __all__ = [
     "Duplicate",
     "EnqueueOptions",
     "Enqueuer",
+    "Events",
     "Handle",
     "IdempotencyInProgress",
     "IdempotencyKeyReused",
@@ -134,11 +141,13 @@ __all__ = [
     "TaskFailed",
     "TaskIdConflict",
     "TaskNotFound",
+    "TaskPage",
     "TaskReleased",
     "TaskStatus",
     "TaskTimeout",
     "UniqueConflict",
     "UnsupportedServer",
+    "Worker",
     "__version__",
     "agather",
     "aonce",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from dtq import _core
-from dtq.errors import InvalidTask
+from dtq.errors import BrokerUnavailable, InvalidTask
 from dtq.models import Task, TaskStatus, read_task
 from dtq.options import check_queue, check_task_type
 
@@ -40,7 +40,8 @@ class TaskPage:
     """Some tasks, and how to go on.
 
     cursor: for the next page; None at the end. partial: a list of ended tasks was full, so that older ones are known by
-    their ids only (DTQ_RECENT of each queue and status are listed, and none whose retention was 0).
+    their ids only (DTQ_RECENT of each queue and status are listed, and none whose retention was 0); or a queue, of
+    many, has keys that were damaged by hand.
     """
 
     tasks: tuple[Task, ...]
@@ -191,7 +192,13 @@ def list_tasks(broker: Broker, which: TaskFilter, limit: int = 100, cursor: str 
                 return TaskPage(tuple(tasks), _encode(which, position), partial)
             section, queue = position.section, position.queue
             most = min(limit - len(tasks), looks)
-            found = broker.browse(queue, section, most, task_type=which.task_type or "", place=position.place)
+            try:
+                found = broker.browse(queue, section, most, task_type=which.task_type or "", place=position.place)
+            except BrokerUnavailable as error:
+                if which.queue is not None or not error.damaged:
+                    raise
+                partial = True  # its keys were changed by hand; the other queues are listed all the same
+                break
             looks -= max(_CALL, found.looked)
             partial = partial or found.cut
             read = (read_snapshot(queue, section, task_id, snapshot) for task_id, snapshot in found.found)

@@ -12,7 +12,7 @@ from dtq.off_loop import in_thread
 from dtq.options import check_queue
 
 if TYPE_CHECKING:
-    from dtq.broker import AuditEntry
+    from dtq.broker import AuditEntry, QueueCounts
     from dtq.listing import TaskPage
     from dtq.queues import Queue
     from dtq.watching import Events
@@ -45,6 +45,15 @@ class Overview:
     async def aqueue_names(self) -> list[str]:
         """`queue_names` without blocking the loop."""
         return await in_thread(self.queue_names)
+
+    def queue_counts(self) -> list[QueueCounts]:
+        """All known queues in figures, by name; one whose keys were damaged by hand is left out."""
+        broker = self.client.broker
+        return broker.many_counts(broker.queues())
+
+    async def aqueue_counts(self) -> list[QueueCounts]:
+        """`queue_counts` without blocking the loop."""
+        return await in_thread(self.queue_counts)
 
     def tasks(
         self,

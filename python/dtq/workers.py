@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from dtq.errors import BrokerUnavailable
 from dtq.models import LiveState, from_ms
 
 if TYPE_CHECKING:
@@ -133,8 +134,14 @@ def _running(broker: Broker, workers: Iterable[WorkerInfo]) -> Mapping[str, list
             serving[queue] += consumers
     out: defaultdict[str, list[RunningTask]] = defaultdict(list)
     for queue in broker.occupied(sorted(serving)):
-        for held in broker.holding(queue, serving[queue], TASKS_A_CHILD):
-            out[held.consumer].append(_task(held))
+        try:
+            held = broker.holding(queue, serving[queue], TASKS_A_CHILD)
+        except BrokerUnavailable as error:
+            if not error.damaged:
+                raise
+            continue  # its keys were changed by hand: what runs in it is not known
+        for one in held:
+            out[one.consumer].append(_task(one))
     return out
 
 

@@ -92,6 +92,16 @@ def test_workers_with_children_and_what_they_run(broker: Broker, app: dtq.App) -
     child.settle(claim)
 
 
+def test_a_damaged_queue_hides_no_worker(broker: Broker, app: dtq.App) -> None:
+    """What runs in it is not known; the workers are."""
+    broker.prepare_queue("damaged")
+    enqueue(broker, queue="damaged")
+    broker.command("SET", broker.keys.meta("damaged"), "nonsense")
+    broker.renew("host-00000001", facts(Child(broker), queues=["damaged"]))
+    (worker,) = app.workers()
+    assert [child.tasks for child in worker.children] == [()]
+
+
 @pytest.mark.parametrize(
     "odd",
     [

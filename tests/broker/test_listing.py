@@ -256,6 +256,20 @@ def test_many_queues_are_walked_in_order(broker: Broker, app: dtq.App) -> None:
     assert [task.queue for task in app.tasks(cursor=page.cursor, limit=4).tasks] == ["q11"] * 3 + ["q03"]
 
 
+def test_a_damaged_queue_hides_no_other(broker: Broker, app: dtq.App) -> None:
+    """Its keys have other types: the others are listed, and it is said that something is missing."""
+    for name in ("a", "b", "c"):
+        broker.prepare_queue(name)
+        enqueue(broker, queue=name)
+    broker.command("SET", broker.keys.meta("b"), "nonsense")
+    broker.command("DEL", broker.keys.stream("b", 5))
+    page = app.tasks()
+    assert [task.queue for task in page.tasks] == ["a", "c"]
+    assert page.partial
+    with pytest.raises(dtq.BrokerUnavailable):
+        app.tasks("b")
+
+
 def test_a_full_list_says_that_there_are_more(settings: Settings, broker: Broker) -> None:
     """DTQ_RECENT of each status are listed (S132); 0 lists none, and says so."""
     with closing(Broker(replace(settings, recent=10))) as bounded:

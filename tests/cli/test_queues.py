@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from tests.broker.driver import Child
 from tests.broker.test_holding import facts
 from tests.cli.commands import Finished
+from tests.metrics.cells import cell
 
 from dtq.app import App
 
@@ -27,10 +29,27 @@ def test_queues_and_one_of_them(app: App, cli: Cli) -> None:
     assert stats.items() >= {name: queue[name] for name in ("waiting", "scheduled", "totals")}.items()
     assert "mail" in stats["task_types"]
     text = cli("queue", "stats", "default").out
-    assert "since it exists" in text
+    assert "Since the queue exists" in text
     assert "submitted" in text
     missing = cli("queue", "stats", "nothing")
     assert (missing.code, missing.err) == (4, "dtq: queue: 'nothing' is not known; known are default\n")
+
+
+def test_how_long_types_took(app: App, cli: Cli) -> None:
+    """The slowest first; the last hour beside them."""
+    app.broker.observe({"default": [*cell("quick", took_ms=2, count=3), *cell("slow", took_ms=3000)]})
+    stats = cli("queue", "stats", "default", "--json").json
+    slow, quick = stats["types"]
+    assert (slow["task_type"], quick["task_type"]) == ("slow", "quick")
+    assert quick["attempts"]["succeeded"] == quick["execution"]["count"] == 3
+    assert 2 < slow["execution"]["p95_seconds"] < 6
+    assert set(stats["hour"]) >= {"submitted", "succeeded", "wait", "execution"}
+    assert stats["hour"]["execution"]["count"] == 4
+    text = cli("queue", "stats", "default").out.partition("Types,")[2]
+    assert text.index("slow") < text.index("quick")
+    assert stats["task_types"] == ["quick", "slow"]
+    for line in cli("top", "--interval", "0.1").out, json.dumps(cli("top", "--count", "1", "--json").json["slowest"]):
+        assert line.index("slow") < line.index("quick")
 
 
 def test_no_queue_and_no_worker(cli: Cli) -> None:

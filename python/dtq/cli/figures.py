@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from dtq.cli.timings import TypeFigures, slowest_first
 from dtq.clock import SYSTEM, Clock
 from dtq.workers import Worker
 
 if TYPE_CHECKING:
     from dtq.app import App
     from dtq.broker import QueueCounts
+
+_TIMED = 20
+"""Of so many queues the times of task types are read at each look."""
+_SLOWEST = 50
 
 RATES: Mapping[str, tuple[str, ...]] = {
     "submitted": ("submitted",),
@@ -36,12 +41,16 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One look. at_ms: by the clock of this host. seconds: since the look before; 0 for the first one."""
+    """One look. at_ms: by the clock of this host. seconds: since the look before; 0 for the first one.
+
+    slowest: task types of the busiest queues, the longest runs first.
+    """
 
     at_ms: int
     seconds: float
     queues: tuple[QueueFigures, ...]
     workers: tuple[Worker, ...]
+    slowest: tuple[TypeFigures, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -50,6 +59,7 @@ class Figures:
             "seconds": round(self.seconds, 3),
             "queues": [queue.as_dict() for queue in self.queues],
             "workers": [worker.as_dict() for worker in self.workers],
+            "slowest": [one.as_dict() for one in self.slowest],
         }
 
     def rate(self, name: str) -> float:
@@ -68,13 +78,21 @@ class Look:
 
     def take(self) -> Figures:
         """One look. Raises BrokerUnavailable."""
-        counts = [self._app.queue(name).counts() for name in self._app.queue_names()]
+        counts = self._app.queue_counts()
         now = self._clock.monotonic()
         seconds = now - self._at if self._at else 0.0
         queues = tuple(QueueFigures(one, self._rates(one, seconds)) for one in counts)
         self._before = {one.queue: one.totals for one in counts}
         self._at = now
-        return Figures(self._clock.now_ms(), seconds, queues, tuple(self._app.workers()))
+        return Figures(self._clock.now_ms(), seconds, queues, tuple(self._app.workers()), self._slowest(queues))
+
+    def _slowest(self, queues: Iterable[QueueFigures]) -> tuple[TypeFigures, ...]:
+        """Task types by how long they run, of the queues that have most to do."""
+        busy = sorted(queues, key=lambda one: -one.counts.running - one.counts.waiting - sum(one.rates.values()))
+        names = [one.counts.queue for one in busy[:_TIMED]]
+        found = zip(names, self._app.broker.timings(names) if names else [], strict=True)
+        types = [one for name, timings in found for one in slowest_first(name, timings)]
+        return tuple(sorted(types, key=lambda one: -one.timings.execution.quantile(0.95))[:_SLOWEST])
 
     def _rates(self, counts: QueueCounts, seconds: float) -> dict[str, float]:
         before = self._before.get(counts.queue)

@@ -82,14 +82,17 @@ def print_table(
     from rich.text import Text
 
     right = set(numbers)
-    table = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
         table.add_column(
             Text(name), justify="right" if index in right else "left", no_wrap=index in right, overflow="fold"
         )
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console(sys.stdout).print(table)
+    screen = console(sys.stdout)
+    if title:  # on a line of its own: as the table's it would be broken to the width of that
+        screen.print(Text(printable(title), style="italic"))
+    screen.print(table)
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:

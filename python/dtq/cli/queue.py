@@ -14,6 +14,8 @@ from dtq.cli.exit_codes import DONE, NOT_FOUND, REFUSED
 from dtq.cli.manual import COUNT_FIELDS, Manual, command, exits, within
 from dtq.cli.output import age, print_error, print_fields, print_json, print_line, print_table
 from dtq.cli.progress import followed
+from dtq.cli.timings import ROW, TYPE_FIELDS, hour, slowest_first
+from dtq.history import COUNTS
 
 if TYPE_CHECKING:
     from dtq.app import App
@@ -46,7 +48,7 @@ def list_(redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
     """List the queues with what waits, runs and is dead in each."""
     use_redis_url(redis_url)
     with producer() as app:
-        counts = [app.queue(name).counts() for name in app.queue_names()]
+        counts = app.queue_counts()
     if as_json:
         print_json({"queues": [asdict(one) for one in counts]})
     elif not counts:
@@ -85,19 +87,27 @@ def duration_ms(milliseconds: int | None) -> str:
     Manual(
         ["dtq queue stats mail", "dtq queue stats mail --json"],
         exits("printed", not_found="no such queue"),
-        {**COUNT_FIELDS, "task_types": "the types seen in it, and those that are paused"},
+        {
+            **COUNT_FIELDS,
+            "task_types": "the types seen in it, and those that are paused",
+            "types": "how long their attempts took since the queue exists, the slowest first",
+            "hour": "the last hour: counts by what happened; wait and execution as of a type",
+            **within("types", TYPE_FIELDS),
+        },
     ),
 )
 def stats(name: Name, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
-    """Print all figures of one queue, and its task types."""
+    """Print all figures of one queue: what stands, its task types and their times, and the last hour."""
     use_redis_url(redis_url)
     with producer() as app:
         if unknown(app, name):
             return NOT_FOUND
         queue = app.queue(name)
         counts, types = queue.counts(), queue.task_types()
+        slowest, last = slowest_first(name, queue.timings()), hour(queue.history())
     if as_json:
-        print_json({**asdict(counts), "task_types": types})
+        timed = [one.as_dict() for one in slowest]
+        print_json({**asdict(counts), "task_types": types, "types": timed, "hour": last})
         return DONE
     print_fields(
         [
@@ -108,8 +118,12 @@ def stats(name: Name, redis_url: RedisUrl = None, as_json: AsJson = False) -> in
             ("task types", ", ".join(types) or "-"),
         ]
     )
+    if slowest:
+        rows = [one.row() for one in slowest]
+        print_table("Types, since the queue exists", ROW, rows, numbers=range(1, len(ROW)))
+    print_table("Last hour", ["what", "tasks"], [(name, last[name]) for name in COUNTS], numbers=(1,))
     if counts.totals:
-        print_table("since it exists", ["what", "tasks"], sorted(counts.totals.items()), numbers=(1,))
+        print_table("Since the queue exists", ["what", "tasks"], sorted(counts.totals.items()), numbers=(1,))
     return DONE
 
 

@@ -27,7 +27,7 @@ def status(redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
     """Print what waits, runs and failed in each queue, and the workers that are alive."""
     use_redis_url(redis_url)
     with producer() as app:
-        queues = [app.queue(name).counts() for name in app.queue_names()]
+        queues = app.queue_counts()
         found = app.workers()
     if as_json:
         print_json({"queues": [asdict(queue) for queue in queues], "workers": [worker.as_dict() for worker in found]})

@@ -14,6 +14,7 @@ from dtq.cli.figures import Figures, Look
 from dtq.cli.keys import Keys
 from dtq.cli.manual import COUNT_FIELDS, WORKER_FIELDS, Manual, exits, within
 from dtq.cli.output import console
+from dtq.cli.timings import TYPE_FIELDS
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -33,7 +34,9 @@ MANUAL = Manual(
                 "rates": "tasks a second since the look before: submitted, succeeded, failed (or dead), retried",
             },
         ),
+        "slowest": "task types of the busiest queues, those with the longest runs first",
         **within("workers", WORKER_FIELDS),
+        **within("slowest", TYPE_FIELDS),
     },
 )
 
@@ -46,7 +49,7 @@ def top(
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show queues with their rates, workers, children and what runs, on a screen that is drawn anew each second.
+    """Show queues with rates, workers, children, what runs, and the slowest types, on a screen drawn anew each second.
 
     q or Ctrl-C ends it. Into a pipe it prints the last of its looks; with --json an object a line for each.
     """

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from dtq.cli.figures import Figures, QueueFigures
 from dtq.cli.output import printable
 from dtq.cli.queue import duration_ms, named
+from dtq.cli.timings import ROW
 from dtq.cli.workers import NONE_ALIVE, child_rows, worker_row
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
-_AROUND = 4
-"""Lines of a table beside its rows: heading, rule, and what is left out."""
+_AROUND = 5
+"""Lines of a table beside its rows: heading, rule, what is left out, and room above and below."""
 _LEAST = 3
 """Rows that every table may have, however low the screen is."""
 
@@ -32,8 +33,11 @@ def draw(figures: Figures, height: int | None, trouble: str = "") -> Group:
     parts: list[RenderableType] = [Text(_headline(figures), style="bold")]
     if trouble:
         parts.append(Text(trouble, style="bold red"))
-    room = None if height is None else max(3 * _LEAST, height - 3 * _AROUND - len(parts))
-    shares = _shares(room, [len(queues), len(workers), len(children)])
+    slowest = [[one.queue, *one.row()] for one in figures.slowest]
+    tables = [queues, workers, children, slowest]
+    around = sum(_AROUND if rows else 1 for rows in tables)
+    room = None if height is None else max(len(tables) * _LEAST, height - around - len(parts))
+    shares = _shares(room, [len(rows) for rows in tables])
     columns = ["queue", "waiting", "running", "scheduled", "dead", "oldest", "in/s", "done/s", "failed/s", "retried/s"]
     parts.append(_table(columns, queues, shares[0], numbers=range(1, 10)) if queues else Text("no queue yet"))
     if workers:
@@ -44,6 +48,8 @@ def draw(figures: Figures, height: int | None, trouble: str = "") -> Group:
     if children:
         headings = ["worker", "child", "pid", "memory", "running", "task", "since"]
         parts.append(_table(headings, children, shares[2], numbers=(1, 2, 3, 6)))
+    if slowest:
+        parts.append(_table(["queue", *ROW], slowest, shares[3], numbers=range(2, len(ROW) + 1)))
     return Group(*parts)
 
 

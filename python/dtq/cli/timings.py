@@ -1,0 +1,87 @@
+"""How long things took, as commands show it: by task type since the queue exists, and over the last hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from dtq.cli.output import age
+from dtq.history import COUNTS, Minute, Timing, TypeTimings
+
+_QUANTILES = {"p50_seconds": 0.5, "p95_seconds": 0.95, "p99_seconds": 0.99}
+SPREAD_FIELDS = "count, mean_seconds, p50_seconds, p95_seconds, p99_seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFigures:
+    """One task type of a queue."""
+
+    queue: str
+    task_type: str
+    timings: TypeTimings
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "queue": self.queue,
+            "task_type": self.task_type,
+            "attempts": dict(self.timings.attempts),
+            "wait": spread(self.timings.wait),
+            "execution": spread(self.timings.execution),
+            "duration": spread(self.timings.duration),
+        }
+
+    def row(self) -> list[object]:
+        """The type as a line of a table: name, attempts, failures, how long it waited and ran."""
+        attempts, execution, wait = self.timings.attempts, self.timings.execution, self.timings.wait
+        failures = sum(attempts.get(result, 0) for result in ("failed", "dead_lettered", "retried"))
+        return [
+            *(self.task_type, execution.count, failures, duration(execution.mean)),
+            *(duration(execution.quantile(q)) for q in (0.5, 0.95, 0.99)),
+            duration(wait.quantile(0.95)),
+        ]
+
+
+ROW = ("type", "runs", "failures", "mean", "p50", "p95", "p99", "wait p95")
+TYPE_FIELDS = {
+    "queue": "its queue",
+    "task_type": "its name; (other) sums those beyond 200, (unknown) those that no handler could run",
+    "attempts": "how many attempts ended succeeded, retried, failed, dead_lettered, cancelled, released",
+    "wait": f"from being queued to the start: {SPREAD_FIELDS}",
+    "execution": "how long handlers ran: the same",
+    "duration": "from the making of a task to its end: the same",
+}
+
+
+def slowest_first(queue: str, timings: Mapping[str, TypeTimings]) -> list[TypeFigures]:
+    """The types of a queue, the longest runs first."""
+    figures = [TypeFigures(queue, name, found) for name, found in timings.items()]
+    return sorted(figures, key=lambda one: (-one.timings.execution.quantile(0.95), one.task_type))
+
+
+def spread(timing: Timing) -> dict[str, float]:
+    """A timing as plain JSON values."""
+    quantiles = {name: round(timing.quantile(q), 6) for name, q in _QUANTILES.items()}
+    return {"count": timing.count, "mean_seconds": round(timing.mean, 6), **quantiles}
+
+
+def hour(minutes: Iterable[Minute]) -> dict[str, Any]:
+    """What happened within these minutes, as plain JSON values."""
+    listed = list(minutes)
+    return {
+        **{name: sum(getattr(minute, name) for minute in listed) for name in COUNTS},
+        "wait": spread(reduce(add, (minute.wait for minute in listed), Timing())),
+        "execution": spread(reduce(add, (minute.execution for minute in listed), Timing())),
+    }
+
+
+def duration(seconds: float) -> str:
+    """A duration for people, in the unit that fits."""
+    if seconds <= 0:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else age(seconds)
