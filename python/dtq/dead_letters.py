@@ -60,7 +60,7 @@ def read_dead_letter(queue: str, entry: str, task_id: bytes, raw: bytes) -> Dead
 
 def is_entry(text: str) -> bool:
     """Whether a text may be the id of a dead-letter entry, such as 1700000000000-0."""
-    return _ENTRY.fullmatch(text) is not None
+    return _ENTRY.fullmatch(text) is not None and all(int(part) < 2**64 for part in text.split("-"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,11 @@ errors.py          errors as answers
 limits.py          bodies and bounds, checked before reading on
 submission.py      JSON of one task to a checked plan, by the code that Python producers use
 items.py           a JSON list or a stream of lines, split in flat memory
+event_hub.py       one watcher of Redis for all who listen
+event_buffer.py    what one of them has not taken yet
 outbox.py          answers that nobody reads yet
 long_poll.py       waiting for the end of many tasks at once
+request_bodies.py  bodies of acts, checked against their models
 schemas.py         what bodies look like, for the OpenAPI description
 bodies.py          values of dtq as bodies
 readiness.py       whether work can be done

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from dtq.api import batch, documentation, health, tasks
+from dtq.api import audit, batch, dead_letters, documentation, events, health, listing, queues, tasks, workers
 from dtq.api.authentication import ApiKeys
 from dtq.api.errors import (
     ApiError,
@@ -64,7 +64,8 @@ def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
     api.state.served = served
     api.include_router(health.router)
     api.include_router(documentation.router)
-    for part in (tasks, batch):
+    api.include_router(events.websocket_router)
+    for part in (tasks, batch, listing, queues, dead_letters, workers, audit, events):
         api.include_router(part.router, prefix=PREFIX, responses=refusals(401, 403, 422, 503))
     api.exception_handler(DtqError)(answer_dtq_error)
     api.exception_handler(ApiError)(answer_api_error)

@@ -73,8 +73,8 @@ class ListItems:
         self._pieces: list[bytes] = []  # what has come since
         self._size = 0  # of both
         self._at = 0  # what stands before has been looked at
-        self._start = 0  # of the item that is open
-        self._depth = 0  # of brackets; the list's own is 1
+        self._start: int = 0  # of the item that is open
+        self._depth: int = 0  # of brackets; the list's own is 1
         self._look_from = 0  # less text than this does not end the string that is open
         self._count = 0
         self._ended = False

@@ -198,3 +198,190 @@ class Ready(BaseModel):
     status: Literal["ok"]
     server: str
     queues: int
+
+
+class Queued(BaseModel):
+    """A task that is due now."""
+
+    task_id: str
+    queue: str
+    status: Literal["queued"]
+
+
+class TaskPage(BaseModel):
+    """cursor: for the next page, null at the end. partial: older ended tasks are known by their ids only."""
+
+    tasks: list[TaskSummary]
+    cursor: str | None
+    partial: bool
+
+
+class QueueFigures(BaseModel):
+    """A queue. scheduled counts pending and retrying tasks; totals: tasks that ever ended so, and other counters."""
+
+    queue: str
+    waiting: int
+    running: int
+    scheduled: int
+    retrying: int
+    dead: int
+    oldest_age_seconds: float | None
+    next_due_seconds: float | None
+    paused: bool
+    paused_types: list[str]
+    totals: dict[str, int]
+
+
+class QueuePage(BaseModel):
+    """Queues by name."""
+
+    queues: list[QueueFigures]
+    cursor: str | None
+
+
+class Paused(BaseModel):
+    """Whether a queue, or a task type in it, is paused now. changed: false where it was so before."""
+
+    queue: str
+    task_type: str | None
+    paused: bool
+    changed: bool
+
+
+class Purged(BaseModel):
+    """How many were taken away."""
+
+    queue: str
+    purged: int
+
+
+class TaskTypes(BaseModel):
+    """The task types of a queue; paused: those that are."""
+
+    queue: str
+    task_types: list[str]
+    paused: list[str]
+
+
+class DeadLetterSummary(BaseModel):
+    """A dead letter in a list; the fields of its task are null where the entry holds none."""
+
+    entry: str
+    queue: str
+    task_id: str
+    died_at: datetime
+    task_type: str | None
+    attempt: int | None
+    cause: str | None
+    error_class: str | None
+    error: str | None
+
+
+class DeadLetterPage(BaseModel):
+    """count: how many dead letters the queue holds, whatever the filter."""
+
+    dead_letters: list[DeadLetterSummary]
+    cursor: str | None
+    count: int
+
+
+class DeadLetterDetail(BaseModel):
+    """A dead letter; raw: its bytes, where they are no task."""
+
+    entry: str
+    queue: str
+    task_id: str
+    died_at: datetime
+    task: TaskDetail | None
+    raw: str | None
+
+
+Requeued = Queued
+BULK_OUTCOME: dict[str, Any] = {
+    "type": "object",
+    "description": "One line for each dead letter, then one with the sums.",
+    "required": ["outcome"],
+    "properties": {
+        "outcome": {"enum": ["requeued", "discarded", "refused", "finished", "stopped"]},
+        "entry": {"type": "string"},
+        "task_id": {"type": "string"},
+        "code": {"type": "string"},
+        "message": {"type": "string"},
+        "dry_run": {"type": "boolean"},
+        "requeued": {"type": "integer"},
+        "discarded": {"type": "integer"},
+        "refused": {"type": "integer"},
+    },
+}
+
+
+class RunningTaskBody(BaseModel):
+    """A task that a child has claimed."""
+
+    task_id: str
+    queue: str
+    task_type: str
+    attempt: int
+    since: datetime
+
+
+class ChildBody(BaseModel):
+    """One child of a worker; tasks: at most 25 of each queue."""
+
+    number: int
+    pid: int
+    consumer: str
+    private_bytes: int | None
+    tasks: list[RunningTaskBody]
+
+
+class RestartBody(BaseModel):
+    """A child that was replaced."""
+
+    at: datetime
+    cause: str
+    number: int | None
+
+
+class WorkerDetail(BaseModel):
+    """A worker, as it last told of itself."""
+
+    id: str
+    host: str
+    pid: int
+    started_at: datetime
+    version: str
+    queues: list[str]
+    leader: bool
+    children: list[ChildBody]
+    restarts: list[RestartBody]
+    draining: bool
+    app: str
+    python: str
+    lease_seconds: float
+
+
+class WorkerList(BaseModel):
+    """The workers that are alive."""
+
+    workers: list[WorkerDetail]
+
+
+class AuditBody(BaseModel):
+    """One act; task_id: empty for an act on a whole queue."""
+
+    entry: str
+    at: datetime | None
+    actor: str
+    action: str
+    queue: str
+    task_id: str
+    request_id: str
+    facts: dict[str, Any]
+
+
+class AuditPage(BaseModel):
+    """Acts, newest first."""
+
+    entries: list[AuditBody]
+    cursor: str | None

@@ -8,6 +8,7 @@ from typing import cast
 from starlette.requests import HTTPConnection
 
 from dtq.api.authentication import ApiKeys
+from dtq.api.event_hub import EventHub
 from dtq.api.limits import body_limit
 from dtq.api.long_poll import LongPoll
 from dtq.api.readiness import Readiness
@@ -24,11 +25,13 @@ class Served:
         self.submissions = Submissions(app)
         self.waiting = LongPoll(app)
         self.readiness = Readiness(app)
+        self.events = EventHub(app)
         self.body_limit = body_limit(app.settings.max_payload_bytes)
 
     def close(self) -> None:
         """The server stops: end what would go on by itself."""
         self.waiting.close()
+        self.events.close()
         self.readiness.close()
 
 

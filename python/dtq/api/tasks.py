@@ -1,4 +1,4 @@
-"""The routes of single tasks: submit, look, wait for the result, cancel."""
+"""The routes of single tasks: submit, look, wait for the result, cancel, run now, delete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dtq.api.bodies import task_body
 from dtq.api.errors import ApiError, Json
 from dtq.api.limits import SomeQueue, TaskId, Wait, read_body, require_json
-from dtq.api.schemas import Cancelled, NotEnded, Result, Submitted, TaskDetail, TaskSubmission, refusals
+from dtq.api.schemas import Cancelled, NotEnded, Queued, Result, Submitted, TaskDetail, TaskSubmission, refusals
 from dtq.api.served import Served, caller_of, served_by
 from dtq.errors import ResultNotKept, ResultTimeout, TaskFailed
 from dtq.handles import Handle
@@ -110,7 +110,7 @@ async def cancel(request: Request, task_id: TaskId, queue: SomeQueue = None) -> 
     """202: it will never start. 409 `CANCEL_REQUESTED`: it runs, and its worker has been told. 410: it has ended."""
     handle = await find(served_by(request), task_id, queue)
     caller = caller_of(request)
-    if await handle.acancel(actor=caller.actor) == "cancelled":
+    if await handle.acancel(actor=caller.actor, request_id=caller.request_id) == "cancelled":
         return Json({"task_id": handle.id, "queue": handle.queue, "status": "cancelled"}, 202)
     raise ApiError(
         409,
@@ -118,6 +118,30 @@ async def cancel(request: Request, task_id: TaskId, queue: SomeQueue = None) -> 
         f"task_id: {task_id!r} runs; its worker interrupts it, look again for how it ended",
         {"task_id": handle.id, "queue": handle.queue},
     )
+
+
+@router.post(
+    "/tasks/{task_id}/run",
+    status_code=202,
+    summary="Run a task now",
+    response_model=Queued,
+    responses=refusals(404, 409, 410, 429),
+)
+async def run(request: Request, task_id: TaskId, queue: SomeQueue = None) -> Response:
+    """Makes a pending or retrying task due, and queues a dead letter's task again; 409 and 410 for all others."""
+    handle = await find(served_by(request), task_id, queue)
+    caller = caller_of(request)
+    status = await handle.arun(actor=caller.actor, request_id=caller.request_id)
+    return Json({"task_id": handle.id, "queue": handle.queue, "status": status}, 202)
+
+
+@router.delete("/tasks/{task_id}", status_code=204, summary="Delete a task", responses=refusals(404, 409))
+async def delete(request: Request, task_id: TaskId, queue: SomeQueue = None) -> Response:
+    """Deletes what is kept of an ended task, its dead letter too; 409 where it has not ended."""
+    handle = await find(served_by(request), task_id, queue)
+    caller = caller_of(request)
+    await handle.adelete(actor=caller.actor, request_id=caller.request_id)
+    return Response(status_code=204)
 
 
 async def find(served: Served, task_id: str, queue: str | None) -> Handle[Any]:

@@ -1,0 +1,115 @@
+"""One watcher of Redis for all clients of this process, as long as there is one."""
+
+from __future__ import annotations
+
+from asyncio import Task, create_task, sleep
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import orjson
+
+from dtq.api.errors import ApiError
+from dtq.api.event_buffer import EventBuffer
+from dtq.app import App
+from dtq.errors import DtqError, InvalidTask
+from dtq.off_loop import in_thread
+from dtq.options import check_queue
+from dtq.watching import EVENT_TYPES, LISTEN_S, Events
+
+MOST_CLIENTS = 500
+_AGAIN_S = 1.0
+
+
+class EventHub:
+    """Hands events out to the buffers of its clients."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._buffers: set[EventBuffer] = set()
+        self._pump: Task[None] | None = None
+        self._closed = False
+
+    @asynccontextmanager
+    async def listen(self, queues: str | None, types: str | None) -> AsyncGenerator[EventBuffer]:
+        """A buffer that gets what happens from now on. queues, types: names with commas between, None for all.
+
+        Raises InvalidTask, ApiError for one client too many, BrokerUnavailable.
+        """
+        buffer = EventBuffer(_names("queues", queues), _names("types", types))
+        if len(self._buffers) >= MOST_CLIENTS or self._closed:
+            raise ApiError(503, "TOO_MANY_CLIENTS", "events: as many listen as this process serves; try again later")
+        self._buffers.add(buffer)
+        try:
+            joins = self._watches
+            if not joins:
+                await self._watch()
+            if joins or buffer.queues is not None:
+                await in_thread(self._ask, buffer.queues)
+            yield buffer
+        finally:
+            self._buffers.discard(buffer)
+
+    @property
+    def _watches(self) -> bool:
+        return self._pump is not None
+
+    async def _watch(self) -> None:
+        """Subscribe, and hand out what comes from here on."""
+        events = self._app.events()
+        try:
+            await events.aget(0.0)
+        except BaseException:
+            await events.aclose()
+            raise
+        if self._watches:
+            await events.aclose()  # another client was quicker
+        else:
+            self._pump = create_task(self._run(events))
+
+    def _ask(self, queues: frozenset[str] | None) -> None:
+        """Ask for events at once: the watcher does so every few seconds, of the queues that it knew then."""
+        for queue in self._app.queue_names() if queues is None else queues:
+            self._app.broker.listen(queue, LISTEN_S)
+
+    def close(self) -> None:
+        """The server stops: every client is told."""
+        self._closed = True
+        for buffer in self._buffers:
+            buffer.end()
+
+    async def _run(self, events: Events) -> None:
+        """Until the last client has left."""
+        try:
+            while self._buffers:
+                try:
+                    found = await events.aget()
+                except DtqError:
+                    for buffer in self._buffers:
+                        buffer.interrupt()
+                    await sleep(_AGAIN_S)
+                    continue
+                for event in found:
+                    told = None
+                    for buffer in self._buffers:
+                        if buffer.wants(event):
+                            told = told or (str(event.get("type")), orjson.dumps(event))
+                            buffer.put(told)
+        except Exception:
+            for buffer in self._buffers:
+                buffer.end()
+            raise
+        finally:
+            self._pump = None  # at once: who comes while the watcher is closed needs another one
+            await events.aclose()
+
+
+def _names(field: str, text: str | None) -> frozenset[str] | None:
+    if text is None:
+        return None
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if field == "queues":
+        for name in names:
+            check_queue(name)
+    elif unknown := sorted(names.difference(EVENT_TYPES)):
+        raise InvalidTask("types", f"{unknown[0]!r} is no event; use some of {', '.join(EVENT_TYPES)}")
+    return names or None
