@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from dtq.api import audit, batch, dead_letters, documentation, events, health, listing, queues, tasks, workers
+from dtq.api import audit, batch, dead_letters, documentation, events, health, listing, metrics, queues, tasks, workers
 from dtq.api.authentication import ApiKeys
 from dtq.api.errors import (
     ApiError,
@@ -63,6 +63,7 @@ def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
     )
     api.state.served = served
     api.include_router(health.router)
+    api.include_router(metrics.router)
     api.include_router(documentation.router)
     api.include_router(events.websocket_router)
     for part in (tasks, batch, listing, queues, dead_letters, workers, audit, events):
