@@ -17,7 +17,7 @@ from dtq.clock import SYSTEM, Clock
 from dtq.context import Context
 from dtq.errors import AmbiguousTaskId, InvalidHandler, InvalidTask, TaskNotFound
 from dtq.handles import Handle
-from dtq.options import EnqueueOptions, Seconds, TaskOptions, check_queue, check_task_id
+from dtq.options import EnqueueOptions, Seconds, TaskOptions, check_queue, check_task_id, check_task_type
 from dtq.overview import Overview
 from dtq.plan import Plan
 from dtq.registry import Handler, Registry, build_handler
@@ -285,7 +285,7 @@ class App(Overview):
 
         For those who send tasks themselves, as the HTTP API does. Raises InvalidTask.
         """
-        handler = self.registry.get(name)
+        handler = self.registry.get(check_task_type(name))
         return self.client.plan(name, None if handler is None else handler.options, options)
 
     # --- tasks that exist ----------------------------------------------------------------------------------------

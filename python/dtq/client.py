@@ -71,7 +71,9 @@ class Client:
 
     def plan(self, task_type: str, registered: TaskOptions | None, options: EnqueueOptions) -> Plan:
         """The checked plan of an enqueue; the ones that name a queue at most are kept."""
-        if not options.keys() <= {"queue"}:
+        named: list[object] = [task_type, options.get("queue")]
+        texts = all(name is None or isinstance(name, str) for name in named)
+        if not texts or not options.keys() <= {"queue"}:  # the checks say what is wrong with what is no text
             return make_plan(task_type, registered, options, self.settings, self.clock.now_ms())
         key = (task_type, options.get("queue"))
         plan = self._plans.get(key) if registered is None else None

@@ -103,3 +103,11 @@ def test_whatever_is_unknown_is_not_found(app: dtq.App) -> None:
                 call()
     with pytest.raises(dtq.TaskNotFound):
         app.get("made-up")
+
+
+@pytest.mark.parametrize("odd", [["noop"], {}, 7, b"noop", {"noop"}])
+def test_what_is_no_text_is_refused_by_name(app: dtq.App, odd: Any) -> None:
+    with pytest.raises(dtq.InvalidTask, match=r"^task type: "):
+        app.enqueue(odd)
+    with pytest.raises(dtq.InvalidTask, match=r"^queue: "):
+        app.enqueue("noop", queue=odd)

@@ -14,6 +14,7 @@ event_hub.py       one watcher of Redis for all who listen
 event_buffer.py    what one of them has not taken yet
 outbox.py          answers that nobody reads yet
 long_poll.py       waiting for the end of many tasks at once
+rejections.py      counts what is refused before a script sees it
 request_bodies.py  bodies of acts, checked against their models
 schemas.py         what bodies look like, for the OpenAPI description
 bodies.py          values of dtq as bodies

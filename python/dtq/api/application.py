@@ -27,6 +27,7 @@ from dtq.api.schemas import refusals
 from dtq.api.served import Served
 from dtq.app import App
 from dtq.errors import DtqError
+from dtq.off_loop import in_thread
 
 PREFIX = "/api/v1"
 _EXPOSED = ("X-Request-ID", "Retry-After", "Location")
@@ -49,6 +50,7 @@ def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
             yield
         finally:
             served.close()
+            await in_thread(served.rejections.close)
             if own:
                 await served.app.aclose()
 

@@ -151,6 +151,7 @@ class Intake:
             client.add(group.chunk, plan, payload, self._now_ms, self._ids.pop())
         except DtqError as error:
             block.refused[place] = error
+            self._served.rejections.note(error)
         else:
             group.plans.append(plan)
             group.places.append(place)
@@ -171,6 +172,7 @@ class Intake:
                 answers = await self._client.asend(queue, group.chunk, deadline)
             except BrokerUnavailable as error:
                 problem = error
+                self._served.rejections.note(error, queue, len(group.places))
                 for place in group.places:
                     lines[place] = _line(block.first + place, error, "unknown")
                 continue

@@ -10,7 +10,7 @@ import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from dtq.errors import (
     DtqError,
@@ -42,10 +42,8 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
 
-class Json(Response):
+class Json(JSONResponse):
     """An answer of plain values; orjson writes it."""
-
-    media_type = "application/json"
 
     def render(self, content: object) -> bytes:
         """The body."""

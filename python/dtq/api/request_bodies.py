@@ -50,7 +50,9 @@ class Selection(_Body):
 class BulkRequeue(Selection):
     """Which dead letters are queued again, and how fast."""
 
-    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(None, description="Most tasks a second.")
+    rate: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] | None = Field(
+        None, description="Most tasks a second."
+    )
     deadline: AwareDatetime | None = Field(None, description="A new one for all of them.")
 
 

@@ -12,6 +12,7 @@ from dtq.api.event_hub import EventHub
 from dtq.api.limits import body_limit
 from dtq.api.long_poll import LongPoll
 from dtq.api.readiness import Readiness
+from dtq.api.rejections import Rejections
 from dtq.api.submission import Submissions
 from dtq.app import App
 
@@ -26,6 +27,7 @@ class Served:
         self.waiting = LongPoll(app)
         self.readiness = Readiness(app)
         self.events = EventHub(app)
+        self.rejections = Rejections(app)
         self.body_limit = body_limit(app.settings.max_payload_bytes)
 
     def close(self) -> None:

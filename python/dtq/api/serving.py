@@ -22,12 +22,14 @@ def serve(app: App | None = None, *, host: str | None = None, port: int | None =
 
     app: whose tasks; a new one, of the environment's settings, where none is given. host, port: instead of those of
     DTQ_API_BIND; port 0 takes a free one. insecure: accept an address that others can reach although no key is set.
-    Raises InvalidSettings, also for such an address without a key.
+    Raises InvalidSettings, also for such an address without a key; SystemExit 1 where it cannot listen there.
     """
     own = app is None
     app = App() if app is None else app
     try:
         _Server(server_config(app, host=host, port=port, insecure=insecure)).run()
+    except SystemExit as error:  # uvicorn has logged why, as of an address that is taken
+        raise SystemExit(1 if error.code else 0) from None
     finally:
         if own:
             app.close()

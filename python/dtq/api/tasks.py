@@ -13,7 +13,7 @@ from dtq.api.errors import ApiError, Json
 from dtq.api.limits import SomeQueue, TaskId, Wait, read_body, require_json
 from dtq.api.schemas import Cancelled, NotEnded, Queued, Result, Submitted, TaskDetail, TaskSubmission, refusals
 from dtq.api.served import Served, caller_of, served_by
-from dtq.errors import ResultNotKept, ResultTimeout, TaskFailed
+from dtq.errors import DtqError, ResultNotKept, ResultTimeout, TaskFailed
 from dtq.handles import Handle
 from dtq.off_loop import in_thread
 
@@ -49,9 +49,15 @@ async def submit(request: Request) -> Response:
     """Checked as a Python producer's enqueue is. `Location` leads to the task."""
     require_json(request)
     served = served_by(request)
-    body = await read_body(request, served.body_limit)
-    plan, payload = served.submissions.read(body, request.headers.get("idempotency-key"))
-    handle = await served.app.coalescers.submit(plan, payload)
+    queue = None
+    try:
+        body = await read_body(request, served.body_limit)
+        plan, payload = served.submissions.read(body, request.headers.get("idempotency-key"))
+        queue = plan.queue
+        handle = await served.app.coalescers.submit(plan, payload)
+    except DtqError as error:
+        served.rejections.note(error, queue)
+        raise
     answer = {"task_id": handle.id, "queue": handle.queue, "duplicate": handle.duplicate}
     location = f"{request.scope.get('root_path', '')}/api/v1/tasks/{handle.id}?queue={handle.queue}"
     return Json(answer, 200 if handle.duplicate else 202, {"Location": location})
