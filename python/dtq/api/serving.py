@@ -27,7 +27,7 @@ def serve(app: App | None = None, *, host: str | None = None, port: int | None =
     own = app is None
     app = App() if app is None else app
     try:
-        _Server(server_config(app, host=host, port=port, insecure=insecure)).run()
+        Server(server_config(app, host=host, port=port, insecure=insecure)).run()
     except SystemExit as error:  # uvicorn has logged why, as of an address that is taken
         raise SystemExit(1 if error.code else 0) from None
     finally:
@@ -64,7 +64,7 @@ def server_config(app: App, *, host: str | None, port: int | None, insecure: boo
     )
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Uvicorn's, which tells the routes when it stops."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
