@@ -1,0 +1,332 @@
+"""Dead letters of a queue: filter and select them, edit one, queue them again at a rate, or discard them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from itertools import islice
+from typing import Any
+
+from nicegui import ui
+
+from dtq.dashboard import text
+from dtq.dashboard.layout import page_head
+from dtq.dashboard.page import Page
+from dtq.dashboard.parts import button, enable, here, set_text, tag, task_address
+from dtq.dashboard.progress import Progress
+from dtq.dashboard.queue_choice import QueueChoice
+from dtq.dashboard.requeue import edit_and_requeue
+from dtq.dashboard.table import Column, Row, Table, actions, cell
+from dtq.dead_letters import DeadLetter, DeadLetterFilter
+from dtq.errors import DtqError, InvalidTask
+from dtq.queues import Queue
+
+ROWS = 50
+COLUMNS = (
+    Column("task", "Task", place="head"),
+    Column("type", "Type"),
+    Column("error", "Error", place="wide"),
+    Column("attempts", "Attempts", right=True),
+    Column("died", "Died", right=True),
+    Column("act", "", right=True, place="buttons"),
+)
+SLOWEST, FASTEST = 0.1, 100_000.0
+"""Bounds of the rate of a requeue, in tasks a second."""
+UNITS = {"min": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class DeadLetters:
+    """One open page of dead letters."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._name = page.query.get("queue", "")
+        self._behind: list[str | None] = [None]
+        self._next: str | None = None
+        self._letters: dict[str, DeadLetter] = {}
+        self._which = DeadLetterFilter()
+        with page_head("Dead letters"):
+            tag("span", classes="push")
+            self._choice = QueueChoice(self._name, self._other_queue)
+        self._progress = Progress(page)
+        with tag("section", classes="card"):
+            self._build_filter()
+        with tag("section", classes="card"):
+            self._build_acts()
+            self._table = Table(
+                COLUMNS,
+                nothing=(
+                    "No dead letters here",
+                    "Tasks that failed for good would stand here, to be looked at and sent again.",
+                ),
+                on_act=self._edit,
+                on_select=self._selected,
+            )
+            with tag("div", classes="table-foot"):
+                self._told = tag("span", "")
+                tag("span", classes="push")
+                self._back = button("Newer", self._newer, small=True)
+                self._on = button("Older", self._older, small=True)
+        self._selected([])
+        page.live(self._load)
+
+    def _build_filter(self) -> None:
+        with tag("div", classes="filters five"):
+            self._fields = {
+                name: ui.input(label, placeholder=example).props("outlined dense").on("change", self._filtered)
+                for name, label, example in (
+                    ("task_type", "Task type", ""),
+                    ("error_class", "Error class", "ValueError"),
+                    ("older_than_s", "Dead for at least", "30 min"),
+                    ("newer_than_s", "Dead for at most", "2 h"),
+                    ("where", "Payload", "order.id=7"),
+                )
+            }
+
+    def _build_acts(self) -> None:
+        self._acts = tag("div", classes="card-head")
+        with self._acts:
+            self._chosen = tag("span", "", "lead")
+            self._on_chosen = tag("div", classes="buttons")
+            with self._on_chosen:
+                button("Requeue", self._requeue_selected, "main", small=True)
+                button("Discard", self._discard_selected, "danger", small=True)
+            tag("span", classes="push")
+            with tag("div", classes="buttons"):
+                button("Requeue all …", self._requeue_all, small=True)
+                button("Discard all …", self._discard_all, "danger", small=True)
+
+    # --- what is meant -------------------------------------------------------------------------------------------
+
+    def _queue(self) -> Queue:
+        return self._page.app.queue(self._name, actor=self._page.actor)
+
+    async def _other_queue(self) -> None:
+        if self._choice.value == self._name:
+            return
+        self._name = self._choice.value
+        self._page.note_address(here("dead-letters", queue=self._name))
+        await self._start_over()
+
+    async def _filtered(self) -> None:
+        try:
+            self._which = _filter({name: (field.value or "").strip() for name, field in self._fields.items()})
+        except InvalidTask as error:
+            self._page.tell(str(error), wrong=True)
+            return
+        await self._start_over()
+
+    async def _start_over(self) -> None:
+        self._behind = [None]
+        self._table.select([])
+        await self._page.refresh()
+
+    async def _older(self) -> None:
+        if self._next is not None:
+            self._behind.append(self._next)
+            self._table.select([])
+            await self._page.refresh()
+
+    async def _newer(self) -> None:
+        if len(self._behind) > 1:
+            self._behind.pop()
+            self._table.select([])
+            await self._page.refresh()
+
+    def _selected(self, keys: list[str]) -> None:
+        set_text(self._chosen, f"{len(keys)} selected" if keys else "Select some, or act on all that match")
+        self._on_chosen.visible = bool(keys)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        rows = await self._page.desk.figures.queues()
+        dead = {row.name: row.counts.dead for row in rows}
+        if not self._name and dead:
+            # Where most are: that is what somebody comes for.
+            self._name = max(dead, key=lambda name: dead[name])
+        labels = {name: f"{name} ({text.number(count)})" if count else name for name, count in dead.items()}
+        self._choice.show(labels, self._name)
+        self._progress.show()
+        if not self._name:
+            self._table.show([])
+            return
+        letters = await self._page.read(_read, self._queue(), self._which, self._behind[-1])
+        shown = letters[:ROWS]
+        self._next = shown[-1].entry if len(letters) > ROWS else None
+        self._letters = {letter.entry: letter for letter in shown}
+        now_ms = self._page.now_ms
+        self._table.show([_row(letter, now_ms) for letter in shown])
+        self._acts.visible = bool(shown)
+        enable(self._back, len(self._behind) > 1, self._on, self._next is not None)
+        total = dead.get(self._name, 0)
+        set_text(
+            self._told, f"Page {len(self._behind)}, {text.plural(len(shown), 'dead letter')} of {text.number(total)}"
+        )
+
+    # --- acts ----------------------------------------------------------------------------------------------------
+
+    async def _edit(self, name: str, entry: str) -> None:
+        letter = self._letters.get(entry)
+        if letter is None or letter.task is None:
+            return
+        await edit_and_requeue(self._page, self._name, entry, letter.task)
+
+    async def _requeue_selected(self) -> None:
+        entries, queue = list(self._table.selected), self._queue()
+
+        async def steps() -> AsyncGenerator[tuple[int, str]]:
+            for entry in entries:
+                try:
+                    await queue.arequeue(entry)
+                except DtqError as error:
+                    yield 0, str(error)
+                else:
+                    yield 1, ""
+
+        await self._begin(f"Requeue of {text.plural(len(entries), 'dead letter')} of queue {queue.name}", steps())
+
+    async def _discard_selected(self) -> None:
+        entries, queue = list(self._table.selected), self._queue()
+        what = text.plural(len(entries), "dead letter")
+        explanation = "Their tasks stay dead lettered and are not queued again. That cannot be undone."
+        if not await self._page.ask(f"Discard {what}?", explanation, f"Discard {what}"):
+            return
+
+        async def steps() -> AsyncGenerator[tuple[int, str]]:
+            for entry in entries:
+                try:
+                    await queue.adiscard(entry)
+                except DtqError as error:
+                    yield 0, str(error)
+                else:
+                    yield 1, ""
+
+        await self._begin(f"Discard of {what} of queue {queue.name}", steps())
+
+    async def _requeue_all(self) -> None:
+        queue, which = self._queue(), self._which
+        rate = await self._ask_rate(queue.name)
+        if rate is None:
+            return
+
+        async def steps() -> AsyncGenerator[tuple[int, str]]:
+            async for one in queue.arequeue_all(which, rate=rate or None):
+                yield (1, "") if one.error is None else (0, str(one.error))
+
+        await self._begin(f"Requeue of {self._meant()} of queue {queue.name}", steps())
+
+    async def _discard_all(self) -> None:
+        queue, which = self._queue(), self._which
+        explanation = (
+            f"{self._meant().capitalize()} of queue {queue.name} go: their tasks stay dead lettered and are not queued "
+            f"again. That cannot be undone."
+        )
+        if not await self._page.ask("Discard all that match?", explanation, "Discard all"):
+            return
+
+        async def steps() -> AsyncGenerator[tuple[int, str]]:
+            async for _ in queue.adiscard_all(which):
+                yield 1, ""
+
+        await self._begin(f"Discard of {self._meant()} of queue {queue.name}", steps())
+
+    def _meant(self) -> str:
+        return "all dead letters" if self._which == DeadLetterFilter() else "the dead letters that match"
+
+    async def _begin(self, title: str, steps: AsyncGenerator[tuple[int, str]]) -> None:
+        self._page.desk.bulk.start(title, self._page.actor, steps)
+        self._table.select([])
+        self._page.tell(f"{title} has begun")
+        await self._page.refresh()
+
+    async def _ask_rate(self, queue: str) -> float | None:
+        """The rate to requeue with, 0 for as fast as it goes; None where it was thought better of."""
+        with ui.dialog() as dialog, ui.card().classes("dialog-card"):
+            tag("h2", "Requeue all that match?")
+            tag(
+                "div", f"{self._meant().capitalize()} of queue {queue} are queued again, the oldest first.", "body data"
+            )
+            rate = ui.number("Tasks a second (empty: as fast as it goes)", min=SLOWEST, max=FASTEST)
+            rate.props("outlined dense").style("width: 100%")
+
+            def submit() -> None:
+                value = rate.value
+                if value is not None and not SLOWEST <= value <= FASTEST:
+                    self._page.tell(f"rate: use {SLOWEST:g} to {FASTEST:g} tasks a second", wrong=True)
+                    return
+                dialog.submit(value or 0.0)
+
+            with tag("div", classes="buttons"):
+                button("Keep things as they are", lambda: dialog.submit(None))
+                button("Requeue all", submit, "main")
+        answer = await dialog
+        dialog.delete()
+        return None if answer is None else float(answer)
+
+
+def _read(queue: Queue, which: DeadLetterFilter, before: str | None) -> Sequence[DeadLetter]:
+    """A page and one more, which tells whether there is another one."""
+    return list(islice(queue.dead_letters(which, before=before), ROWS + 1))
+
+
+def _filter(given: dict[str, str]) -> DeadLetterFilter:
+    where: dict[str, Any] = {}
+    if given["where"]:
+        path, equals, value = given["where"].partition("=")
+        if not equals:
+            raise InvalidTask("where", f"{given['where']!r} has no value; write it like order.id=7")
+        try:
+            where[path] = json.loads(value)
+        except ValueError:
+            where[path] = value
+    return DeadLetterFilter(
+        task_type=given["task_type"] or None,
+        error_class=given["error_class"] or None,
+        older_than_s=_seconds("older_than", given["older_than_s"]),
+        newer_than_s=_seconds("newer_than", given["newer_than_s"]),
+        where=where,
+    )
+
+
+def _seconds(name: str, given: str) -> float | None:
+    """`90`, `30 min`, `2 h` or `1 d` in seconds; None for nothing."""
+    if not given:
+        return None
+    for unit, factor in UNITS.items():
+        if given.endswith(unit):
+            given, by = given.removesuffix(unit).strip(), factor
+            break
+    else:
+        given, by = given.removesuffix("s").strip(), 1.0
+    try:
+        value = float(given) * by
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise InvalidTask(name, "it is no time span; write it like 90 s, 30 min, 2 h or 1 d")
+    return value
+
+
+def _row(letter: DeadLetter, now_ms: int) -> Row:
+    task = letter.task
+    died = cell(text.ago(letter.died_at, now_ms), title=text.moment(letter.died_at))
+    name = letter.task_id or letter.entry
+    shown = cell(
+        name, href=task_address(letter.queue, letter.task_id) if letter.task_id else None, look="mono", limit=40
+    )
+    if task is None:
+        told = cell(
+            "no task of dtq", note=f"{text.plural(len(letter.raw), 'byte')} that something else wrote, or damaged"
+        )
+        return {"key": letter.entry, "task": shown, "error": told, "died": died}
+    error = cell(task.error_class or task.cause or "–", note=task.error, limit=140)
+    return {
+        "key": letter.entry,
+        "task": shown,
+        "type": cell(task.task_type),
+        "error": error,
+        "attempts": cell(task.attempt),
+        "died": died,
+        "act": actions(("edit", "Edit and requeue", "plain")),
+    }
