@@ -186,3 +186,16 @@ def _finish(broker: Broker) -> None:
             child.end(claim)
     child.turn(0)
     assert broker.command("HLEN", broker.keys.live(QUEUE)) == 0
+
+
+def test_a_history_without_its_task_is_not_known(broker: Broker) -> None:
+    """Somebody removed the live value: a look at the task ended in a ValueError about its status."""
+    (task,) = enqueue(broker)
+    child = Child(broker)
+    (claim,) = child.claim()
+    broker.hand_over(QUEUE, child.consumer, claim.seq + 1, [claim.seq], "signal SIGKILL")
+    live_key, value = broker.keys.live(QUEUE), live(broker, task)
+    broker.command("HDEL", live_key, task)
+    assert broker.states(QUEUE, [task]) == b"0"
+    assert broker.inspect(QUEUE, [task]) == [None]
+    broker.command("HSET", live_key, task, value)

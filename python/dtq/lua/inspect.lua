@@ -15,8 +15,10 @@ for i = 5, #ARGV do
     local _
     _, envelope = locate(id, state.entry)
   end
-  local n = #out
-  out[n + 1], out[n + 2], out[n + 3] = value or '', envelope or '', call('GET', RECORD .. id) or ''
+  local n, record = #out, call('GET', RECORD .. id) or ''
+  -- attempts of a task whose live value was taken away by hand: nothing is known of it, as states.lua says too
+  if not value and string.byte(record, 2) == 0 then record = '' end
+  out[n + 1], out[n + 2], out[n + 3] = value or '', envelope or '', record
   out[n + 4] = not value and call('ZSCORE', SCHEDULE, id) or ''
 end
 return out
