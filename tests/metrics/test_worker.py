@@ -185,3 +185,25 @@ def test_a_port_that_is_taken_stops_the_start(stage: Stage) -> None:
         worker = stage.worker(children=1, metrics_port=port, ready=False)
         assert worker.wait() == 2
     assert f"metrics_port: cannot listen on 127.0.0.1:{port}: Address already in use" in worker.log
+
+
+def test_telling_needs_no_connection_of_its_own(stage: Stage, clean_server: PrivateServer) -> None:
+    """Also while the answer to a settle is still under way, which is what a busy child's times meet."""
+    stage.app.broker.queues()
+    with clean_server.client() as client:
+        mine = {each["id"] for each in client.client_list()}
+        worker = stage.worker(children=1)
+        handles = [stage.app.enqueue("sleep", {"name": f"s{i}", "seconds": 0.01}) for i in range(250)]
+        most = 0
+
+        def held() -> int:
+            return sum(each["id"] not in mine for each in client.client_list())
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, held())
+            return attempts_told(stage) == len(handles)
+
+        mine |= {each["id"] for each in client.client_list() if each["cmd"] == "client|list"}
+        stage.wait_until(done, 30, "all have ended and were told of")
+        assert most <= 2 + 2 * 1, worker.log

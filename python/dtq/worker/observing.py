@@ -32,7 +32,11 @@ class Observer:
         return min(longest_s, max(0.0, self._next_at - SYSTEM.monotonic()))
 
     def tell(self, *, last: bool = False) -> None:
-        """Send what was gathered, if it is time. last: all of it, now. Never raises: times are not worth a task."""
+        """Send what was gathered, if it is time. last: all of it, now.
+
+        Its own failure is no error, times are not worth a task. Raises BrokerUnavailable for a settle under way, whose
+        answer is taken first: on the same connection.
+        """
         observed = self._turns.observed
         if not observed or (not last and SYSTEM.monotonic() < self._next_at):
             return
@@ -40,6 +44,7 @@ class Observer:
         while observed:
             indexes = list(observed)[:_QUEUES_A_CALL]
             with self._turns.lock:
+                self._turns.finish()
                 told = {self._queues[index]: self._turns.outcomes[index].take_timings() for index in indexes}
                 for index in indexes:
                     del observed[index]

@@ -114,7 +114,7 @@ class Turns:
 
     def settle(self) -> None:
         """Send everything collected, claiming nothing. The caller holds `lock`."""
-        self._finish()
+        self.finish()
         for index, outcomes in enumerate(self.outcomes):
             if len(outcomes):
                 self.take(index, 0)
@@ -125,7 +125,7 @@ class Turns:
         So a child computes while its settle travels (docs/decisions/0010). The outcomes stand until the answer is
         there, as after a lost reply. The caller holds `lock`. Raises BrokerUnavailable.
         """
-        self._finish()
+        self.finish()
         for other, outcomes in enumerate(self.outcomes):
             if len(outcomes) and other != index:
                 self.take(other, 0)
@@ -140,8 +140,8 @@ class Turns:
             raise
         self._ahead = index, len(outcomes), begun
 
-    def _finish(self) -> None:
-        """Take the answer to what was sent ahead. Raises BrokerUnavailable."""
+    def finish(self) -> None:
+        """Take the answer to what was sent ahead. The caller holds `lock`. Raises BrokerUnavailable."""
         if self._ahead is None:
             return
         index, count, begun = self._ahead
@@ -191,7 +191,7 @@ class Turns:
         `want` 0 settles only, and recovers if told to. None: the queue's keys are damaged; its outcomes stand, and it
         is left alone for a while. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
         """
-        self._finish()
+        self.finish()
         if self._aside and index in self._aside:
             if SYSTEM.monotonic() < self._aside[index]:
                 return []
