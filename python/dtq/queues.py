@@ -92,7 +92,11 @@ class Queue:
         self._broker.prepare_queue(self.name)  # so that it is listed as paused before its first task
         changed = self._broker.pause(self.name, named) if action == "pause" else self._broker.resume(self.name, named)
         if changed:
-            self._acts.audit(action, "", {"task_type": named} if named else {})
+            facts = {"task_type": named} if named else {}
+            self._acts.audit(action, "", facts)
+            self._broker.announce(
+                "CONFIGURATION_CHANGED", queue=self.name, facts={"paused": action == "pause", **facts}
+            )
         return changed
 
     def purge(self) -> int:

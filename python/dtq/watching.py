@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EVENT_TYPES = (
     *("TASK_QUEUED", "TASK_STARTED", "TASK_SUCCEEDED", "TASK_FAILED", "TASK_RETRY_SCHEDULED", "TASK_RETRIED"),
     *("TASK_DEAD_LETTERED", "TASK_CANCELLED", "TASK_EXPIRED", "TASK_DUPLICATE_ABSORBED", "TASK_RELEASED"),
+    *("WORKER_STARTED", "WORKER_STOPPED", "WORKER_STALE", "CONFIGURATION_CHANGED"),
 )
 """What an event may tell, as its `type`."""
 LISTEN_S = 15.0
@@ -30,8 +31,8 @@ class Events:
     """A watcher of events: iterate it with `for` or `async for`, or ask with `get`; close it after use, or use `with`.
 
     queues: only of these; None: of all, new ones too. types: only these (EVENT_TYPES). An event is a dict: event_id,
-    ts (ms, the server's clock), type, task_id, queue, task_type, attempt, worker_id. What happens while the connection
-    is lost, or before the first `get`, is not told. For one thread.
+    ts (ms, the server's clock), type, task_id, queue, task_type, attempt, worker_id; those of workers belong to no
+    queue. What happens while the connection is lost, or before the first `get`, is not told. For one thread.
     Raises InvalidTask for a queue or a type that cannot be.
     """
 

@@ -61,6 +61,31 @@ def test_queues_and_types_are_chosen(broker: Broker, app: dtq.App) -> None:
         app.events(["no queue"])
 
 
+def test_what_is_no_tasks_event(broker: Broker, app: dtq.App) -> None:
+    """A pause and a resumption are told, of a queue and of a type; a watcher of other queues does not hear of it."""
+    with app.events() as events, app.events(["other"]) as elsewhere:
+        assert events.get(0) == elsewhere.get(0) == []
+        app.queue(QUEUE).pause()
+        app.queue(QUEUE).resume()
+        app.queue(QUEUE).resume()  # changes nothing
+        app.queue(QUEUE).pause("mail")
+        seen: list[dict[str, Any]] = []
+        while len(seen) < 3:
+            seen += events.get(5)
+        assert elsewhere.get(0.05) == []
+    assert [(event["type"], event["queue"], event["metadata"]) for event in seen] == [
+        ("CONFIGURATION_CHANGED", QUEUE, {"paused": True}),
+        ("CONFIGURATION_CHANGED", QUEUE, {"paused": False}),
+        ("CONFIGURATION_CHANGED", QUEUE, {"paused": True, "task_type": "mail"}),
+    ]
+
+
+def test_an_announcement_needs_no_server() -> None:
+    """Events are for watching: nothing is raised where nobody can hear."""
+    with dtq.App("redis://127.0.0.1:1/0", enqueue_deadline_s=0.2) as nowhere:
+        nowhere.broker.announce("WORKER_STALE", worker_id="host-1")
+
+
 def test_a_closed_watcher_ends_its_loops(broker: Broker, app: dtq.App) -> None:
     """Also from another thread; and the loop's own close."""
     events = app.events()

@@ -81,7 +81,7 @@ def test_events_are_chosen_and_counted(app: App, clean_server: PrivateServer, wa
     events = [json.loads(line) for line in out.splitlines()]
     assert [(event["type"], event["task_id"]) for event in events] == [("TASK_SUCCEEDED", task) for task in tasks[:2]]
     assert list(events[0]) == [
-        *("event_id", "ts", "type", "task_id", "queue", "task_type", "attempt", "worker_id"),
+        *("event_id", "ts", "type", "task_id", "queue", "task_type", "attempt", "worker_id", "metadata"),
     ]
     assert (process.returncode, err) == (0, b"")
 

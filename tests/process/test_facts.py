@@ -39,6 +39,28 @@ def test_children_and_what_they_run(stage: Stage) -> None:
     assert stage.app.workers() == []
 
 
+def test_workers_that_come_and_go_are_told(open_stage: Callable[..., Stage]) -> None:
+    """Started, stopped, and found dead by another one."""
+    stage = open_stage(lease_s=1, renew_s=0.2)
+    seen: list[tuple[str, str]] = []
+
+    def heard(kind: str, worker_id: str) -> bool:
+        seen.extend((event["type"], event["worker_id"]) for event in events.get(0.2))
+        return (kind, worker_id) in seen
+
+    with stage.app.events(types=["WORKER_STARTED", "WORKER_STOPPED", "WORKER_STALE"]) as events:
+        events.get(0)
+        first, second = stage.worker(children=1), stage.worker(children=1)
+        ids = {worker.pid: worker.id for worker in stage.app.workers()}
+        for worker in (first, second):
+            stage.wait_until(lambda worker=worker: heard("WORKER_STARTED", ids[worker.pid]), 10, "started")
+        first.signal(signal.SIGKILL)
+        stage.wait_until(lambda: heard("WORKER_STALE", ids[first.pid]), 20, "found dead")
+        second.signal(signal.SIGTERM)
+        stage.wait_until(lambda: heard("WORKER_STOPPED", ids[second.pid]), 10, "stopped")
+    assert len(seen) == 4
+
+
 def test_restarts_are_told_with_their_cause(open_stage: Callable[..., Stage]) -> None:
     """A kill by its signal, a limit by its name; newest first."""
     stage = open_stage(max_tasks_per_child=3)

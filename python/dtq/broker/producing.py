@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -10,6 +10,7 @@ import orjson
 from dtq._core import pack_args
 from dtq.broker.calls import Calls
 from dtq.broker.values import Answer, Snapshot
+from dtq.errors import BrokerUnavailable
 from dtq.scripts import Script, script
 from dtq.transport import translated
 
@@ -123,6 +124,33 @@ class Producing(Calls):
     def listen(self, queue: str, seconds: float = 10.0) -> None:
         """Ask the scripts of a queue to publish events for the next `seconds`."""
         self.run("listen", queue, int(seconds * 1000))
+
+    def announce(
+        self,
+        kind: str,
+        *,
+        queue: str | None = None,
+        worker_id: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Publish an event that is no task's.
+
+        Events are for watching: where the server does not answer, or forbids it, nobody hears, and nothing is raised.
+
+        Args:
+            kind: WORKER_STARTED, WORKER_STOPPED, WORKER_STALE or CONFIGURATION_CHANGED.
+            queue: where, if in one.
+            worker_id: of which worker, if of one.
+            facts: what else there is to tell (JSON values, small).
+        """
+        try:
+            seconds, microseconds = self.command("TIME")
+            now = int(seconds) * 1000 + int(microseconds) // 1000
+            event = {"event_id": f"{worker_id or queue}/0/{kind}/{now}", "ts": now, "type": kind, "task_id": None}
+            about = {"queue": queue, "task_type": None, "attempt": None, "worker_id": worker_id, "metadata": facts}
+            self.command("PUBLISH", self.keys.events(), orjson.dumps([{**event, **about}]))
+        except BrokerUnavailable:
+            return
 
     def subscribe(self) -> Subscription:
         """Hear the events of all queues that somebody listens to, from now on. Raises BrokerUnavailable."""

@@ -30,12 +30,14 @@ _FIELDS = {
     "event_id": "the same for every watcher",
     "ts": "when, in ms since 1970 by the server's clock",
     "type": "TASK_QUEUED, TASK_STARTED, TASK_SUCCEEDED, TASK_FAILED, TASK_RETRY_SCHEDULED, TASK_RETRIED, "
-    "TASK_DEAD_LETTERED, TASK_CANCELLED, TASK_EXPIRED, TASK_DUPLICATE_ABSORBED or TASK_RELEASED",
-    "task_id": "the task",
-    "queue": "its queue",
+    "TASK_DEAD_LETTERED, TASK_CANCELLED, TASK_EXPIRED, TASK_DUPLICATE_ABSORBED, TASK_RELEASED, WORKER_STARTED, "
+    "WORKER_STOPPED, WORKER_STALE or CONFIGURATION_CHANGED",
+    "task_id": "the task, or null",
+    "queue": "its queue, or null",
     "task_type": "its type, where it is known",
-    "attempt": "number of the attempt",
+    "attempt": "number of the attempt, or null",
     "worker_id": "the worker, where there is one",
+    "metadata": "of a change of the configuration: paused, task_type; else null",
 }
 MANUAL = Manual(
     [
@@ -105,8 +107,14 @@ def _line(event: dict[str, Any], as_json: bool) -> str:
     if as_json:
         return json.dumps({name: event.get(name) for name in _FIELDS})  # ASCII: it steers no terminal
     at = datetime.fromtimestamp(int(event.get("ts", 0)) / 1000, UTC).isoformat(timespec="milliseconds")
-    words = (event.get(name) for name in ("type", "queue", "task_type", "task_id"))
-    text = " ".join([at, *("-" if word is None else str(word) for word in words)])
+    words = (
+        [event.get(name) for name in ("queue", "task_type", "task_id")]
+        if event.get("task_id")
+        else [event.get("queue")]
+    )
+    text = " ".join([at, str(event.get("type")), *("-" if word is None else str(word) for word in words)])
+    if event.get("metadata"):
+        text += f" {json.dumps(event['metadata'])}"
     if event.get("attempt") is not None:
         text += f" attempt {event['attempt']}"
     if event.get("worker_id"):

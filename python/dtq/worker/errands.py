@@ -93,6 +93,7 @@ class Errands:
         if self._on_empty is not None:
             duties.append(BurstWatch(self._broker, self._queues, self._on_empty))
         self._steward.take_duties(*duties)
+        self._steward.submit("announcement", lambda: self._broker.announce("WORKER_STARTED", worker_id=worker_id))
         self._listener.serve(worker_id)
 
     def tell_soon(self) -> None:
@@ -135,6 +136,7 @@ class Errands:
             if leadership is not None:
                 leadership.give_up()
             self._broker.leave(worker_id)
+            self._broker.announce("WORKER_STOPPED", worker_id=worker_id)
 
         def last() -> None:
             self._steward.take_duties()

@@ -200,6 +200,7 @@ class Reaper:
         for worker_id in expired if self._sure() else ():
             if self._broker.declare_dead(worker_id):
                 self._broker.forget_worker(worker_id)
+                self._broker.announce("WORKER_STALE", worker_id=worker_id)
         if not expired:  # a lease is renewed or runs out; none can run out sooner than it was seen to
             self.next_at = max(self.next_at, min(now + first_s + 0.01, self._sweep_at, now + _EXPIRY_S))
 
