@@ -81,18 +81,24 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    right = set(numbers)
+    right, cells = set(numbers), [[printable(cell) for cell in row] for row in rows]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
-        table.add_column(
-            Text(name), justify="right" if index in right else "left", no_wrap=index in right, overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        if index in right:  # a number that is cut is a wrong number: on a narrow screen texts give way
+            table.add_column(Text(name), justify="right", no_wrap=True, min_width=longest(name, cells, index))
+        else:
+            table.add_column(Text(name), overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
     screen = console(sys.stdout)
     if title:  # on a line of its own: as the table's it would be broken to the width of that
         screen.print(Text(printable(title), style="italic"))
     screen.print(table)
+
+
+def longest(heading: str, cells: Iterable[Sequence[str]], index: int) -> int:
+    """How wide a column has to be, so that nothing of it is cut."""
+    return max([len(heading), *(len(row[index]) for row in cells)])
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:

@@ -45,7 +45,7 @@ class TypeFigures:
         ]
 
 
-ROW = ("type", "runs", "failures", "mean", "p50", "p95", "p99", "wait p95")
+ROW = ("type", "runs", "failed", "mean", "p50", "p95", "p99", "wait p95")
 TYPE_FIELDS = {
     "queue": "its queue",
     "task_type": "its name; (other) sums those beyond 200, (unknown) those that no handler could run",

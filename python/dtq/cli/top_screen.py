@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dtq.cli.figures import Figures, QueueFigures
-from dtq.cli.output import printable
+from dtq.cli.output import longest, printable
 from dtq.cli.queue import duration_ms, named
 from dtq.cli.timings import ROW
 from dtq.cli.workers import NONE_ALIVE, child_rows, worker_row
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from rich.console import Group, JustifyMethod, RenderableType
 
 _AROUND = 5
 """Lines of a table beside its rows: heading, rule, what is left out, and room above and below."""
@@ -28,17 +28,22 @@ def draw(figures: Figures, height: int | None, trouble: str = "") -> Group:
 
     queues = [_queue_row(queue) for queue in sorted(figures.queues, key=_by_work)]
     workers = [worker_row(worker) for worker in figures.workers]
-    children = [row for worker in figures.workers for child in worker.children for row in child_rows(worker, child)]
-    children.sort(key=lambda row: row[4] == "-")  # who runs something first
-    parts: list[RenderableType] = [Text(_headline(figures), style="bold")]
+    children = [
+        [worker.id, *row[2:]]
+        for worker in figures.workers
+        for child in worker.children
+        for row in child_rows(worker, child)
+    ]
+    children.sort(key=lambda row: row[3] == "-")  # who runs something first
+    parts: list[RenderableType] = [Text(_headline(figures), style="bold", no_wrap=True, overflow="ellipsis")]
     if trouble:
         parts.append(Text(trouble, style="bold red"))
-    slowest = [[one.queue, *one.row()] for one in figures.slowest]
+    slowest = [[f"{one.task_type} ({one.queue})", *one.row()[1:]] for one in figures.slowest]
     tables = [queues, workers, children, slowest]
     around = sum(_AROUND if rows else 1 for rows in tables)
     room = None if height is None else max(len(tables) * _LEAST, height - around - len(parts))
     shares = _shares(room, [len(rows) for rows in tables])
-    columns = ["queue", "waiting", "running", "scheduled", "dead", "oldest", "in/s", "done/s", "failed/s", "retried/s"]
+    columns = ["queue", "waiting", "running", "sched", "dead", "oldest", "in/s", "done/s", "fail/s", "retry/s"]
     parts.append(_table(columns, queues, shares[0], numbers=range(1, 10)) if queues else Text("no queue yet"))
     if workers:
         headings = ["worker", "state", "children", "running", "memory", "queues", "up"]
@@ -46,10 +51,10 @@ def draw(figures: Figures, height: int | None, trouble: str = "") -> Group:
     else:
         parts.append(Text(NONE_ALIVE))
     if children:
-        headings = ["worker", "child", "pid", "memory", "running", "task", "since"]
-        parts.append(_table(headings, children, shares[2], numbers=(1, 2, 3, 6)))
+        headings = ["worker", "pid", "memory", "running", "task", "since"]
+        parts.append(_table(headings, children, shares[2], numbers=(1, 2, 5), ids=(4,)))
     if slowest:
-        parts.append(_table(["queue", *ROW], slowest, shares[3], numbers=range(2, len(ROW) + 1)))
+        parts.append(_table(ROW, slowest, shares[3], numbers=range(1, len(ROW))))
     return Group(*parts)
 
 
@@ -89,19 +94,27 @@ def _shares(room: int | None, wanted: Sequence[int]) -> list[int]:
 
 
 def _table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], most: int, *, numbers: Iterable[int]
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    most: int,
+    *,
+    numbers: Iterable[int],
+    ids: Collection[int] = (),
 ) -> RenderableType:
+    """A table of the first rows. numbers, ids: columns that are never cut, the former set flush right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    right = set(numbers)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=True)
+    whole, cells = {*numbers, *ids}, [[printable(cell) for cell in row] for row in rows[:most]]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=True, collapse_padding=True)
     for index, name in enumerate(columns):
-        # A line each: the screen is cut by rows, so none may take two.
-        table.add_column(Text(name), justify="right" if index in right else "left", no_wrap=True, overflow="ellipsis")
-    for row in rows[:most]:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        # A line each: the screen is cut by rows, so none may take two. Where it is narrow, names give way.
+        least = longest(name, cells, index) if index in whole else None
+        justify: JustifyMethod = "right" if index in whole.difference(ids) else "left"
+        table.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
+    for row in cells:
+        table.add_row(*map(Text, row))
     if len(rows) > most:
         table.caption = f"and {len(rows) - most} more"
         table.caption_justify = "left"
