@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.cli.commands import Finished, dtq
+from tests.cli.commands import Finished, dtq, start_dtq
+from tests.conftest import WaitUntil
+from tests.servers import PrivateServer, free_port
 
 Cli = Callable[..., Finished]
 APPLICATION = "import dtq\n\napp = dtq.App(queue='shop')\n"
@@ -48,14 +54,40 @@ def test_what_was_said_reaches_the_server(
     assert cli(command, "--port", "99999").code == 2
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_api_serves_until_it_is_stopped(
+    clean_server: PrivateServer, wait_until: WaitUntil, number: signal.Signals
+) -> None:
+    """Both are its normal end; a second server at the same address says so, and ends with a code of its own."""
+    port = free_port()
+    words = ["api", "--port", str(port)]
+    process = start_dtq(*words, variables={"DTQ_REDIS_URL": clean_server.url})
+    try:
+        wait_until(lambda: answers(port) or process.poll() is not None, 30, "the API answers")
+        taken = dtq(*words, url=clean_server.url)
+        assert taken.code == 1
+        assert "address already in use" in taken.err
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+        assert (process.returncode, b"Traceback" in err) == (0, False), err
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def answers(port: int) -> bool:
+    """Whether the API is up."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
 def test_the_command_imports_neither_before_it_is_asked_to() -> None:
     """`dtq status` pays nothing for what it does not serve."""
     program = (
         "import sys\nfrom dtq.cli import main\nmain(['--help'])\n"
         "print(sorted({'fastapi', 'uvicorn', 'nicegui', 'prometheus_client'} & sys.modules.keys()), file=sys.stderr)"
     )
-    import subprocess
-
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
     assert dtq("api", "--help").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -86,5 +87,14 @@ def _serve(
         from dtq.app import load_app
 
         app = load_app(application)
-    serve(app, host=host, port=port, insecure=insecure)
+    # The server hands a signal on once it has stopped in good order; before it listens, one ends the command at once.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        serve(app, host=host, port=port, insecure=insecure)
+    except KeyboardInterrupt:
+        return DONE
+    except SystemExit:  # it could not start, and has said why
+        return FAILED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return DONE
