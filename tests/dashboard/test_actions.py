@@ -123,8 +123,13 @@ def test_a_payload_is_edited(site: Site, tab: Tab) -> None:
     assert area.input_value() == '{\n  "text": "number 0"\n}'
     area.fill('{"text": 1, "text": 2}')
     tab.press("Requeue", tab.page.locator(".dialog-card"))
-    tab.page.locator(".dialog-card .banner", has_text="the key 'text' stands twice").wait_for()
+    tab.page.locator(".dialog-card .banner", has_text="payload").wait_for()
+    assert "twice" in tab.text(".dialog-card .banner")
     assert area.input_value() == '{"text": 1, "text": 2}'
+    for wrong in ("-", "[1]", "", '{"a": NaN}'):
+        area.fill(wrong)
+        tab.press("Requeue", tab.page.locator(".dialog-card"))
+        tab.until(lambda: "twice" not in tab.text(".dialog-card .banner"))
     area.fill('{"text": "<b>fresh</b>"}')
     tab.press("Requeue", tab.page.locator(".dialog-card"))
     tab.told("is queued again with another payload")

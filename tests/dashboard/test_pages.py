@@ -8,6 +8,7 @@ import time
 import pytest
 from tests.dashboard.harness import Site, Tab
 
+from dtq.dashboard.charts import BAD
 from dtq.queues import Queue
 
 PAGES = {
@@ -94,9 +95,10 @@ def test_the_overview_counts(site: Site, tab: Tab) -> None:
     site.enqueue("echo", queue, {"value": 1}, delay=3600)
     tab.until(lambda: queue.counts().dead == 1)
     page = tab.open("")
-    cells = [text.strip() for text in tab.row(queue.name).first.locator("td").all_inner_texts()]
-    assert cells[:5] == [queue.name, "0", "0", "1", "1"]
+    wanted = [queue.name, "0", "0", "1", "1"]
+    tab.until(lambda: tab.row(queue.name).first.locator("td").all_inner_texts()[:5] == wanted)
     assert page.locator(".chart svg").count() == 4
+    page.locator(f'.chart path[fill="{BAD}"]').first.wait_for(state="attached")  # a column of dead letters
     tab.row(queue.name).first.locator("td").nth(4).get_by_role("link").click()
     page.wait_for_url(f"**/dead-letters?queue={queue.name}")
 

@@ -48,7 +48,6 @@ class Chart:
     """One chart in a card, with its legend as text. unit: behind the values in the tooltip and on the axis."""
 
     def __init__(self, title: str, lines: Sequence[Line], *, unit: str = "", whole: bool = False) -> None:
-        self._series = [line.options(stack=True) for line in lines]
         with card(title) as head:
             with head:
                 tag("span", classes="push")
@@ -59,7 +58,8 @@ class Chart:
                             tag("span", line.name)
             # The axes are plain settings; nothing in them comes from a task.
             suffix = f" {unit}" if unit else ""
-            self._chart = ui.echart(
+            # The library types its options as a dict of anything, and keeps a copy of what it is given.
+            self._chart: Any = ui.echart(
                 {
                     "animation": False,
                     "textStyle": {"fontFamily": "Roboto, system-ui, sans-serif"},
@@ -91,7 +91,7 @@ class Chart:
                         },
                         "splitLine": {"lineStyle": {"color": _FAINT}},
                     },
-                    "series": self._series,
+                    "series": [line.options(stack=True) for line in lines],
                 },
                 renderer="svg",
             ).classes("chart")
@@ -101,8 +101,9 @@ class Chart:
     def show(self, times_ms: Sequence[int], values: Sequence[Sequence[float | None]]) -> None:
         """Other values: for each line one per time; None leaves a gap."""
         fresh = [[[at, value] for at, value in zip(times_ms, row, strict=True)] for row in values]
-        if all(old["data"] == new for old, new in zip(self._series, fresh, strict=True)):
+        series: list[dict[str, Any]] = self._chart.options["series"]
+        if all(old["data"] == new for old, new in zip(series, fresh, strict=True)):
             return
-        for old, new in zip(self._series, fresh, strict=True):
+        for old, new in zip(series, fresh, strict=True):
             old["data"] = new
         self._chart.update()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
-from itertools import islice
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from nicegui import ui
@@ -22,6 +21,8 @@ from dtq.errors import DtqError, InvalidTask
 from dtq.queues import Queue
 
 ROWS = 50
+LOOKS = 2000
+"""Most dead letters that one page looks at."""
 COLUMNS = (
     Column("task", "Task", place="head"),
     Column("type", "Type"),
@@ -86,7 +87,7 @@ class DeadLetters:
     def _build_acts(self) -> None:
         self._acts = tag("div", classes="card-head")
         with self._acts:
-            self._chosen = tag("span", "", "lead")
+            self._chosen = tag("span", "", "quiet-text")
             self._on_chosen = tag("div", classes="buttons")
             with self._on_chosen:
                 button("Requeue", self._requeue_selected, "main", small=True)
@@ -151,18 +152,15 @@ class DeadLetters:
         if not self._name:
             self._table.show([])
             return
-        letters = await self._page.read(_read, self._queue(), self._which, self._behind[-1])
-        shown = letters[:ROWS]
-        self._next = shown[-1].entry if len(letters) > ROWS else None
-        self._letters = {letter.entry: letter for letter in shown}
         now_ms = self._page.now_ms
+        shown, self._next = await self._page.read(_read, self._queue(), self._which, now_ms, self._behind[-1])
+        self._letters = {letter.entry: letter for letter in shown}
         self._table.show([_row(letter, now_ms) for letter in shown])
         self._acts.visible = bool(shown)
         enable(self._back, len(self._behind) > 1, self._on, self._next is not None)
         total = dead.get(self._name, 0)
-        set_text(
-            self._told, f"Page {len(self._behind)}, {text.plural(len(shown), 'dead letter')} of {text.number(total)}"
-        )
+        told = f"Page {len(self._behind)}, {text.plural(len(shown), 'dead letter')} of {text.number(total)}"
+        set_text(self._told, told + ("; little matches, go on looking with Older" if self._next and not shown else ""))
 
     # --- acts ----------------------------------------------------------------------------------------------------
 
@@ -265,9 +263,19 @@ class DeadLetters:
         return None if answer is None else float(answer)
 
 
-def _read(queue: Queue, which: DeadLetterFilter, before: str | None) -> Sequence[DeadLetter]:
-    """A page and one more, which tells whether there is another one."""
-    return list(islice(queue.dead_letters(which, before=before), ROWS + 1))
+def _read(
+    queue: Queue, which: DeadLetterFilter, now_ms: int, before: str | None
+) -> tuple[list[DeadLetter], str | None]:
+    """A page, and the entry to go on behind; it may be short where little matches."""
+    found: list[DeadLetter] = []
+    last: str | None = None
+    for looks, letter in enumerate(queue.dead_letters(before=before), 1):
+        if len(found) == ROWS or looks > LOOKS:
+            return found, last
+        if which.accepts(letter, now_ms):
+            found.append(letter)
+        last = letter.entry
+    return found, None
 
 
 def _filter(given: dict[str, str]) -> DeadLetterFilter:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 KEEP_S = 1.0
 """Figures are read again after so many seconds at the earliest, and not before REST times what the last look took."""
 KEEP_HISTORY_S = 5.0
-REST = 4
+REST = 9
 RATE_S = 15.0
 """Rates are those of the last so many seconds."""
 CHARTED = 100

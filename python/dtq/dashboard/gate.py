@@ -11,7 +11,7 @@ import logging
 import math
 import re
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -34,6 +34,7 @@ LOGIN_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _TARGET = re.compile(r"[a-z-]{0,20}(\?[A-Za-z0-9._~%=&:+-]{0,500})?")
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,100}){1,5}")
 _log = logging.getLogger("dtq.dashboard")
 
 
@@ -53,7 +54,7 @@ class Gate:
         path = _path(scope)
         visitor = self._access.visitor(connection.cookies)
         if scope["type"] == "websocket":
-            if visitor is None or not _same_origin(connection.headers):
+            if visitor is None:
                 await receive()
                 await send({"type": "websocket.close", "code": 1008, "reason": "sign in first"})
                 return
@@ -75,7 +76,7 @@ class Gate:
 
     async def _login(self, request: Request, *, signed_in: bool) -> Response:
         target = _target(request.query_params.get("next", ""))
-        if request.method == "GET":
+        if request.method in ("GET", "HEAD"):
             return RedirectResponse(target, 303) if signed_in else _page(target)
         if request.method != "POST":
             return PlainTextResponse("use GET or POST", 405)
@@ -105,7 +106,9 @@ def _path(scope: Scope) -> str:
 
 
 def _home(scope: Scope) -> str:
-    return str(scope.get("root_path", "")) or "/"
+    """The path that browsers know the dashboard by: a proxy may serve it at another place."""
+    prefix = Headers(scope=scope).get("x-forwarded-prefix", "")
+    return (prefix if _PREFIX.fullmatch(prefix) else "") + str(scope.get("root_path", "")) or "/"
 
 
 def _target(wanted: str) -> str:
@@ -113,14 +116,8 @@ def _target(wanted: str) -> str:
     return wanted if wanted and _TARGET.fullmatch(wanted) else "./"
 
 
-def _same_origin(headers: Headers) -> bool:
-    """Whether the page that opens a socket is of this server; a program that names no page is no browser."""
-    origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
-
-
 def _turned_away(path: str, scope: Scope) -> Response:
-    if scope["method"] != "GET" or path.startswith("/_nicegui"):
+    if scope["method"] not in ("GET", "HEAD") or path.startswith("/_nicegui"):
         return PlainTextResponse("sign in first", 401)
     query = scope["query_string"].decode("latin-1")
     wanted = path.lstrip("/") + (f"?{query}" if query else "")

@@ -29,6 +29,8 @@ from dtq.dashboard.workers import Workers
 
 PATH = "/dashboard"
 """Where it is mounted; the front door of the API leaves what is beneath to the gate of the dashboard."""
+RECONNECT_S = 20.0
+"""A page whose connection was lost for longer is loaded anew, without what was selected in it."""
 LARGEST_MESSAGE = 2 * 1024 * 1024
 """Bytes of one message from a page: an edited payload, with its quotes escaped twice."""
 
@@ -68,6 +70,7 @@ def mount_dashboard(api: FastAPI) -> None:
         tailwind=False,
         binding_refresh_interval=None,
         show_welcome_message=False,
+        reconnect_timeout=RECONNECT_S,
     )
     # Added last, so it stands before all that the library adds.
     pages.add_middleware(Gate, access=desk.access)

@@ -19,6 +19,9 @@ COLUMNS = (
     Column("rate", "Rate", right=True),
 )
 
+SHORTEST_S = 10.0
+"""A minute that has lasted less than that tells no rate yet."""
+
 
 class Overview:
     """One open overview."""
@@ -95,9 +98,14 @@ class Overview:
 
     def _show_charts(self, minutes: list[Minute]) -> None:
         times = [round(minute.at.timestamp() * 1000) for minute in minutes]
+        # The minute that still goes on counts as far as it has come, and not at all in its first seconds.
+        lasted = [min(60.0, (self._page.now_ms - at) / 1000) for at in times]
         self._throughput.show(
             times,
-            ([minute.succeeded / 60 for minute in minutes], [minute.submitted / 60 for minute in minutes]),
+            (
+                [_rate(minute.succeeded, seconds) for minute, seconds in zip(minutes, lasted, strict=True)],
+                [_rate(minute.submitted, seconds) for minute, seconds in zip(minutes, lasted, strict=True)],
+            ),
         )
         self._failures.show(
             times,
@@ -109,6 +117,10 @@ class Overview:
         )
         self._waits.show(times, _quantiles([minute.wait for minute in minutes]))
         self._runs.show(times, _quantiles([minute.execution for minute in minutes]))
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    return count / seconds if seconds >= SHORTEST_S else None
 
 
 def _quantiles(timings: list[Timing]) -> tuple[list[float | None], list[float | None]]:

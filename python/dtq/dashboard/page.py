@@ -26,7 +26,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EVERY_S = 2.0
-"""A page reads anew so often."""
+"""A page reads anew so often, in seconds; and not before REST times what the reading took."""
+REST = 4
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Page:
         self._banner = banner
         self._client = ui.context.client
         self._load: Callable[[], Awaitable[None]] | None = None
+        self._timer: ui.timer | None = None
+        self._every_s = EVERY_S
         self._reading = asyncio.Lock()
 
     @property
@@ -69,19 +72,25 @@ class Page:
     def live(self, load: Callable[[], Awaitable[None]], every_s: float = EVERY_S) -> ui.timer:
         """Calls `load` now and again and again, one call after the other; tells what is wrong while it fails."""
         self._load = load
-        return ui.timer(every_s, self.refresh)
+        self._every_s = every_s
+        self._timer = ui.timer(every_s, self.refresh)
+        return self._timer
 
     async def refresh(self) -> None:
         """Reads anew, now."""
         if self._load is None or not self._still_in():
             return
         async with self._reading:
+            began, rest = self.desk.clock.monotonic(), 0.0
             try:
                 await self._load()
             except DtqError as error:
                 self._trouble(str(error))
             else:
                 self._trouble("")
+                rest = REST * (self.desk.clock.monotonic() - began)
+            if self._timer is not None:
+                self._timer.interval = max(self._every_s, rest)
 
     def _trouble(self, problem: str) -> None:
         if problem:

@@ -168,8 +168,8 @@ def time_fact(name: str, when: datetime | None, now_ms: int | None = None) -> No
     if when is None:
         return
     with tag("div", classes="fact"):
-        tag("div", name, "name")
+        tag("div", f"{name} (UTC)", "name")
         with tag("div", classes="value"):
-            tag("div", text.moment(when))
+            tag("div", text.moment(when).removesuffix(" UTC"))
             if now_ms is not None:
                 tag("div", text.ago(when, now_ms), "cell-note")

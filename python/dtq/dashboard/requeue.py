@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from nicegui import ui
 
-from dtq.cli.payload import read_payload
 from dtq.dashboard import text
 from dtq.dashboard.page import Page
 from dtq.dashboard.parts import button, set_text, tag
 from dtq.errors import InvalidTask
 from dtq.models import Task
+from dtq.raw_json import read_json
 
 
 async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> None:
@@ -38,9 +38,9 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
 
         def check() -> None:
             try:
-                payload = read_payload(area.value or "")
+                payload = _payload(area.value or "")
                 until = None if deadline is None else _time(deadline.value or "")
-            except (ValueError, InvalidTask) as error:
+            except InvalidTask as error:
                 set_text(problem, text.line(error))
                 problem.visible = True
                 return
@@ -62,6 +62,14 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
         return f"Task {handle.id} is queued again" + (" with another payload" if changed is not None else "")
 
     await page.act(requeue)
+
+
+def _payload(given: str) -> dict[str, Any]:
+    """Raises InvalidTask for what is no JSON object, with the place."""
+    value = read_json(given.encode("utf-8", "surrogatepass"))
+    if not isinstance(value, dict):
+        raise InvalidTask("payload", 'a JSON object is needed, such as {"name": 1}')
+    return cast("dict[str, Any]", value)
 
 
 def _as_field(when: datetime) -> str:

@@ -21,7 +21,7 @@ OnAct = Callable[[str, str], Awaitable[None]]
 """Called with the name of a button and the key of its row."""
 
 _CELL = """
-<q-td :props="props" :data-label="props.col.label">
+<q-td :props="props" :data-label="props.col.label" :class="{'cell-none': !props.value}">
   <template v-if="props.value">
     <span v-if="props.value.actions" class="cell-actions">
       <q-btn v-for="one in props.value.actions" :key="one.name" :label="one.label" no-caps unelevated
@@ -33,7 +33,7 @@ _CELL = """
     <span v-else :title="props.value.title"
       :class="props.value.tone ? 'status status-' + props.value.tone : 'data ' + (props.value.look || '')"
       >{{ props.value.text }}</span>
-    <span v-if="props.value.note" class="cell-note data">{{ props.value.note }}</span>
+    <span v-if="props.value.note" class="cell-note data" :title="props.value.full">{{ props.value.note }}</span>
   </template>
 </q-td>
 """
@@ -84,6 +84,8 @@ def cell(
         made["tone"] = tone
     if note not in (None, ""):
         made["note"] = text.line(note, 2 * limit)
+        if len(made["note"]) > limit // 2:
+            made["full"] = text.line(note, 2000)
     if title is not None:
         made["title"] = title
     if look:
@@ -113,7 +115,10 @@ class Table:
         on_select: Callable[[list[str]], None] | None = None,
         rows_a_page: int = 0,
     ) -> None:
-        """nothing: title, hint and code of the empty state. on_select: makes rows selectable; gets their keys."""
+        """nothing: title, hint and code of the empty state. on_select: makes rows selectable; gets their keys.
+
+        rows_a_page: sends so many rows, and buttons for the others; 0 for all.
+        """
         self._rows: list[Row] | None = None
         self.selected: list[str] = []
         self._on_select = on_select
@@ -125,18 +130,15 @@ class Table:
             columns=[column.properties() for column in columns],
             row_key="key",
             selection="multiple" if on_select is not None else None,
-            pagination=rows_a_page or None,
             on_select=self._selected if on_select is not None else None,
         )
         self._table.add_slot("body-cell", _CELL)
         self._table.props("flat hide-no-data hide-bottom")
-        self._rows_a_page = rows_a_page
-        if rows_a_page:
-            self._table.props["rows-per-page-options"] = [rows_a_page]
         self._table.visible = False
         if on_act is not None:
             self._on_act = on_act
             self._table.on("act", self._acted)
+        self._pages = _Pages(rows_a_page, self._send) if rows_a_page else None
 
     def show(self, rows: list[Row]) -> None:
         """Other rows, each with its `key`; nothing is sent where they are as they were."""
@@ -149,9 +151,11 @@ class Table:
         known = {row["key"] for row in rows}
         if any(key not in known for key in self.selected):
             self.select([key for key in self.selected if key in known])
-        self._table.rows = rows
-        if self._rows_a_page:
-            self._table.props["hide-bottom"] = len(rows) <= self._rows_a_page
+        self._send()
+
+    def _send(self) -> None:
+        rows = self._rows or []
+        self._table.rows = rows if self._pages is None else self._pages.cut(rows)
 
     def select(self, keys: list[str]) -> None:
         """Selects these rows, and no others."""
@@ -168,3 +172,31 @@ class Table:
         self.selected = keys
         if self._on_select is not None:
             self._on_select(keys)
+
+
+class _Pages:
+    """Which part of many rows is sent, and the buttons for the others."""
+
+    def __init__(self, rows_a_page: int, changed: Callable[[], None]) -> None:
+        self._size = rows_a_page
+        self._start = 0
+        self._changed = changed
+        with parts.tag("div", classes="table-foot") as self._foot:
+            self._told = parts.tag("span", "")
+            parts.tag("span", classes="push")
+            self._back = parts.button("Previous", lambda: self._move(-1), small=True)
+            self._on = parts.button("Next", lambda: self._move(1), small=True)
+
+    def cut(self, rows: list[Row]) -> list[Row]:
+        """The rows of this page; the last one where there are fewer by now."""
+        count = len(rows)
+        self._start = min(self._start, max(0, count - 1) // self._size * self._size)
+        end = min(count, self._start + self._size)
+        self._foot.visible = count > self._size
+        parts.set_text(self._told, f"{text.number(self._start + 1)} to {text.number(end)} of {text.number(count)}")
+        parts.enable(self._back, self._start > 0, self._on, end < count)
+        return rows[self._start : end]
+
+    def _move(self, pages: int) -> None:
+        self._start = max(0, self._start + pages * self._size)
+        self._changed()

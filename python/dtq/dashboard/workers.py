@@ -18,9 +18,9 @@ CHILD_COLUMNS = (
     Column("since", "Since", right=True),
 )
 RESTART_COLUMNS = (
-    Column("at", "Replaced", place="head"),
-    Column("child", "Child", right=True),
+    Column("child", "Child", place="head"),
     Column("cause", "Cause", place="wide"),
+    Column("at", "When", right=True),
 )
 RESTARTS = 10
 TASKS = 5
@@ -65,6 +65,7 @@ class _Card:
             self._children = Table(CHILD_COLUMNS, nothing=("No children yet", "They are started in a moment."))
             self._restarts_box = tag("div")
             with self._restarts_box:
+                tag("div", "Replaced children", "part-head")
                 self._restarts = Table(RESTART_COLUMNS, nothing=("", ""))
 
     def show(self, worker: Worker, now_ms: int) -> None:
@@ -95,7 +96,7 @@ class _Card:
                 {
                     "key": f"{place} {restart.at.isoformat()}",
                     "at": cell(text.ago(restart.at, now_ms), title=text.moment(restart.at)),
-                    "child": cell("–" if restart.number is None else restart.number),
+                    "child": cell("–" if restart.number is None else f"child {restart.number}"),
                     "cause": cell(restart.cause),
                 }
                 for place, restart in enumerate(worker.restarts[:RESTARTS])
@@ -107,7 +108,7 @@ def _child_rows(child: Child, now_ms: int) -> list[Row]:
     """A row for each task it runs, the oldest first; one row where it runs none."""
     first: Row = {
         "key": f"{child.number}",
-        "number": cell(child.number),
+        "number": cell(f"child {child.number}"),
         "pid": cell(child.pid),
         "memory": cell(text.size(child.private_bytes)),
         "task": cell("idle", tone="off"),
