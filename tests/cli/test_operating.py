@@ -58,7 +58,8 @@ def test_list_show_and_requeue(app: App, clean_server: PrivateServer) -> None:
     [
         (["requeue", "unknown"], 4),
         (["show", "unknown"], 4),
-        (["discard", "unknown"], 4),
+        (["discard", "unknown", "--yes"], 4),
+        (["discard", "unknown"], 2),  # nobody can be asked
         (["requeue"], 2),
         (["requeue", "--all"], 2),  # nobody can be asked
         (["requeue", "x", "--all", "--yes"], 2),
@@ -76,7 +77,8 @@ def test_exit_codes(app: App, clean_server: PrivateServer, words: list[str], cod
 def test_a_task_that_is_not_dead_is_refused_with_its_status(app: App, clean_server: PrivateServer) -> None:
     handle = app.enqueue("add", {})
     for verb in ("requeue", "discard", "show"):
-        run = dtq("dlq", verb, handle.id, url=clean_server.url)
+        yes = ["--yes"] if verb == "discard" else []
+        run = dtq("dlq", verb, handle.id, *yes, url=clean_server.url)
         assert run.code == 5
         assert "queued" in run.err
 
@@ -84,9 +86,9 @@ def test_a_task_that_is_not_dead_is_refused_with_its_status(app: App, clean_serv
 def test_discard_and_purge(app: App, clean_server: PrivateServer) -> None:
     first, second, third = die(app, {}, {}, {})
     url = clean_server.url
-    assert dtq("dlq", "discard", first, url=url).code == 0
+    assert dtq("dlq", "discard", first, "--yes", url=url).code == 0
     assert dtq("dlq", "discard", "--all", "--dry-run", "--json", url=url).json["discarded"] == [second, third]
-    assert dtq("dlq", "discard", first, url=url).code == 5
+    assert dtq("dlq", "discard", first, "--yes", url=url).code == 5
     purged = dtq("dlq", "purge", "--yes", url=url)
     assert (purged.code, purged.out) == (0, "queue default: 2 dead letters discarded\n")
     assert '"discarded": true' in dtq("task", "get", third, url=url).out

@@ -245,7 +245,8 @@ def discard(
     refused: list[tuple[str, DtqError]] = []
     with producer() as app:
         chosen = app.queue(queue)
-        if many and not dry_run and not confirmed(f"Discard dead letters of queue {chosen.name}?", yes):
+        what = "dead letters" if many else f"{len(names or ())} dead letter(s)"
+        if not dry_run and not confirmed(f"Discard {what} of queue {chosen.name}?", yes):
             return REFUSED
         if many:
             letters = followed(chosen.discard_all(which, dry_run=dry_run), f"discard in {chosen.name}")
