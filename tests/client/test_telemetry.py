@@ -179,6 +179,16 @@ def test_a_failure_is_told_by_its_class(
     assert "SECRET" not in ran.to_json()
 
 
+def test_what_does_not_fit_a_handler_makes_no_span_of_it(app: dtq.App, spans: InMemorySpanExporter) -> None:
+    """Nothing is called in the loop."""
+    app.enqueue("coroutine", {"wrong": 1})
+    (claim,) = claims(app)
+    executor = executor_of(app.registry, app.settings, "host-1")
+    refused = executor.prepare(claim, executor.routes["coroutine"], "default", lambda: False)
+    assert isinstance(refused, Outcome)
+    assert [span.name for span in spans.get_finished_spans()] == ["enqueue coroutine"]
+
+
 def test_a_refused_enqueue_is_a_failed_span(app: dtq.App, spans: InMemorySpanExporter) -> None:
     app.enqueue("plain", {}, task_id="mine")
     with pytest.raises(dtq.TaskIdConflict):

@@ -138,6 +138,12 @@ def test_damaged_keys_are_an_error_of_their_queue(broker: Broker) -> None:
         assert caught.value.damaged
     with pytest.raises(BrokerUnavailable, match="worse"):
         broker.minutes("worse", 1)
+    with pytest.raises(BrokerUnavailable, match="bad"):
+        broker.task_types("bad")
+    broker.command("SET", broker.keys.live("bad"), "x")
+    with pytest.raises(BrokerUnavailable, match="WRONGTYPE"):
+        broker.queue_counts("bad")
+    broker.command("DEL", broker.keys.live("bad"))
     assert broker.timings(["bad", QUEUE]) == [{}, {}]
     broker.command("DEL", broker.keys.timings("bad"), broker.keys.minutes("worse"))
 

@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import dtq
 from dtq.broker import Broker
 from dtq.metrics import HISTOGRAMS, MOST_PAIRS, QUEUE_METRICS, exposition, render
+from dtq.worker.exporter import Exporter
 from tests.broker.driver import QUEUE, Child, enqueue, state
+from tests.conftest import WaitUntil
 from tests.metrics.cells import cell
 from tests.servers import PrivateServer
 
@@ -73,7 +75,7 @@ def test_gauges_are_what_stands(broker: Broker) -> None:
     assert value(found, "dtq_worker_inflight") == 1
     assert value(found, "dtq_queue_paused") == 1
     assert found["dtq_workers_active", frozenset()] == 1
-    assert 0 < value(found, "dtq_queue_oldest_age_seconds") <= time.time() - before
+    assert 0 <= value(found, "dtq_queue_oldest_age_seconds") <= time.time() - before
     assert state(broker, runs) == "3"
 
 
@@ -143,6 +145,14 @@ def test_no_id_and_no_payload_is_a_label(broker: Broker) -> None:
     assert not [task_id for task_id in [*ids, child.consumer, child.worker, "secret"] if task_id in text]
 
 
+def test_a_task_is_the_oldest_also_where_the_group_is_lost(broker: Broker, wait_until: WaitUntil) -> None:
+    """Nobody has read anything then."""
+    enqueue(broker, 1)
+    broker.command("XGROUP", "DESTROY", broker.keys.stream(QUEUE, 5), "workers")
+    wait_until(lambda: value(scrape(broker), "dtq_queue_oldest_age_seconds") > 0, 5, "it grows older")
+    broker.prepare_queue(QUEUE)
+
+
 def test_a_damaged_queue_does_not_hide_the_others(broker: Broker) -> None:
     enqueue(broker, 2)
     broker.command("SADD", broker.keys.queues(), "broken", "torn")
@@ -196,6 +206,15 @@ def test_without_the_library_it_says_what_to_install() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == 'metrics need prometheus-client; pip install "dtq[metrics]"\n'
+
+
+def test_a_worker_without_the_library_refuses_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its start, and not at the first scrape."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(
+        dtq.InvalidSettings, match=r'metrics_port: it needs prometheus-client; pip install "dtq\[metrics\]"'
+    ):
+        Exporter("127.0.0.1", 0, lambda: b"")
 
 
 def test_every_metric_says_what_it_means(broker: Broker) -> None:
