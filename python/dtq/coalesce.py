@@ -66,9 +66,9 @@ class _Batch:
 
     __slots__ = ("chunk", "deadline", "futures", "plans")
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self) -> None:
         self.chunk = _core.Chunk()
-        self.deadline = deadline
+        self.deadline = 0.0
         self.futures: list[Future[Handle[Any]]] = []
         self.plans: list[Plan] = []
 
@@ -94,7 +94,7 @@ class Coalescer:
         """Encodes the task now (the caller may change the payload later) and sends it with its neighbours."""
         batch = self._open
         if batch is None or len(batch.futures) >= CHUNK_TASKS or batch.chunk.byte_size >= self._full_bytes:
-            batch = self._open = _Batch(self._clock.monotonic() + self._client.settings.enqueue_deadline_s)
+            batch = self._open = _Batch()
             self._batches.append(batch)
         now_ms = self._clock.now_ms()
         ids = self._ids
@@ -108,6 +108,8 @@ class Coalescer:
         else:
             self._client.add(batch.chunk, plan, payload, now_ms, ids.pop())
         future: Future[Handle[Any]] = self._loop.create_future()
+        if not batch.futures:  # it may have been opened long ago, for a payload that was refused
+            batch.deadline = self._clock.monotonic() + self._client.settings.enqueue_deadline_s
         batch.futures.append(future)
         batch.plans.append(plan)
         if self._sender is None:

@@ -149,3 +149,17 @@ def test_waiting_in_asyncio(app: dtq.App) -> None:
         await app.aclose()
 
     asyncio.run(main())
+
+
+def test_a_refused_payload_leaves_no_old_deadline_behind(clean_server: PrivateServer) -> None:
+    """It opens a chunk that nobody sends; the task that comes into it later has all of its own time."""
+
+    async def main(app: dtq.App) -> None:
+        await app.aenqueue("noop", {})
+        with pytest.raises(dtq.InvalidTask):
+            await app.aenqueue("noop", {"x": math.nan})
+        await asyncio.sleep(0.6)  # longer than an enqueue may take
+        assert (await app.aenqueue("noop", {})).id
+
+    with dtq.App(clean_server.url, enqueue_deadline_s=0.5) as app:
+        asyncio.run(main(app))
