@@ -21,6 +21,9 @@ def test_the_text_is_what_prometheus_reads(server: ApiServer) -> None:
 
 
 def test_what_is_refused_before_redis_is_counted(server: ApiServer, wait_until: WaitUntil) -> None:
+    rejections = server.api.state.served.rejections
+    wait_until(lambda: rejections._flushing is None and not rejections._counts, 10, "those of other tests are counted")
+    server.app.broker.command("FLUSHALL")
     server.accepted()
     server.submit(priority=99)
     server.submit(payload={"x": "y" * 300_000})

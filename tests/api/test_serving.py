@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -79,6 +80,18 @@ def test_it_listens_on_this_machine_only_and_stops_in_good_order(
         assert answers == [202]
         assert time.monotonic() - started < 5
         assert server.returncode in (0, -signal.SIGTERM)
+
+
+def test_its_log_is_one_line_a_record_as_json(clean_server: PrivateServer, wait_until: WaitUntil) -> None:
+    port = free_port()
+    environment = {"DTQ_REDIS_URL": clean_server.url, "DTQ_API_BIND": f"127.0.0.1:{port}", "DTQ_LOG_JSON": "1"}
+    with process("{}", **environment) as server:
+        wait_until(lambda: healthy(port), 15)
+        server.terminate()
+        said, _ = server.communicate(timeout=15)
+    records = [json.loads(line) for line in said.splitlines()]
+    assert {record["level"] for record in records} == {"INFO"}
+    assert any(f":{port}" in record["message"] for record in records)
 
 
 @pytest.mark.parametrize(

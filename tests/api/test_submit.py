@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -182,6 +183,17 @@ def test_the_idempotency_key_of_the_header_wins(server: ApiServer, child: Child)
     other = post(server, '{"task_type":"noop","payload":{"a":3}}', **{"Idempotency-Key": "of the header"})
     assert refusal(other) == (409, "IDEMPOTENCY_KEY_REUSED")
     assert post(server, body).status_code == 202  # the body's own key is free
+
+
+def test_many_requests_with_one_key_make_one_task(server: ApiServer) -> None:
+    body = json.dumps({"task_type": "noop", "payload": {"a": 1}, "idempotency_key": "same"})
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: post(server, body), range(100)))
+    accepted = [answer.json()["task_id"] for answer in answers if answer.status_code == 202]
+    others = {answer.json()["details"]["task_id"] for answer in answers if answer.status_code == 409}
+    assert len(accepted) == 1
+    assert others == set(accepted)
+    assert server.app.queue().counts().waiting == 1
 
 
 def test_unique_tasks(server: ApiServer) -> None:

@@ -50,8 +50,8 @@ class Selection(_Body):
 class BulkRequeue(Selection):
     """Which dead letters are queued again, and how fast."""
 
-    rate: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] | None = Field(
-        None, description="Most tasks a second."
+    rate: Annotated[float, Field(ge=0.1, allow_inf_nan=False)] | None = Field(
+        None, description="Most tasks a second, 0.1 at least."
     )
     deadline: AwareDatetime | None = Field(None, description="A new one for all of them.")
 

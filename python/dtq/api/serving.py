@@ -13,6 +13,14 @@ from dtq.api.application import create_app
 from dtq.app import App
 from dtq.errors import InvalidSettings
 
+_LOGS = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "dtq.logs.formatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {name: {"handlers": ["stderr"], "level": "INFO"} for name in ("uvicorn", "dtq.api")},
+}
+"""To stderr, one line a record, as text or as JSON (DTQ_LOG_JSON)."""
 GRACE_S = 10
 """How long open requests may go on after SIGTERM; those that wait or listen are ended at once."""
 
@@ -58,6 +66,7 @@ def server_config(app: App, *, host: str | None, port: int | None, insecure: boo
         ws_max_size=65_536,
         ws_per_message_deflate=False,
         lifespan="on",
+        log_config=_LOGS,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
