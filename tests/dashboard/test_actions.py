@@ -184,6 +184,16 @@ def test_purge(site: Site, tab: Tab) -> None:
     assert by_ada(site, "purge", queue)
 
 
+def test_a_purge_of_nothing_asks_nothing(site: Site, tab: Tab) -> None:
+    queue = site.still()
+    queue.pause()  # so that it is known
+    tab.open(f"queues?queue={queue.name}", "tbody tr:visible")
+    tab.press("Purge")
+    tab.told(f"Queue {queue.name} is empty")
+    assert tab.page.locator(".dialog-card").count() == 0
+    assert not by_ada(site, "purge", queue)
+
+
 # --- dead letters ----------------------------------------------------------------------------------------------------
 
 

@@ -78,6 +78,16 @@ def test_pages_lead_to_each_other(site: Site, tab: Tab) -> None:
     tab.row(handle.id).wait_for()
 
 
+def test_the_menu_of_a_narrow_page(tab: Tab) -> None:
+    page = tab.open("audit")
+    page.set_viewport_size({"width": 390, "height": 844})
+    entry = page.get_by_role("link", name="Queues")
+    entry.wait_for(state="hidden")
+    page.get_by_role("button", name="Menu").click()
+    entry.click()
+    page.wait_for_url("**/dashboard/queues")
+
+
 def test_an_id_that_is_not_known_is_told(tab: Tab) -> None:
     page = tab.open("tasks")
     page.get_by_label("Task id").fill("nowhere")

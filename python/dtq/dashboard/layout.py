@@ -67,7 +67,9 @@ def _dress(theme: str) -> None:
 
 
 def _header(theme: str, name: str | None, here: str) -> None:
-    with ui.left_drawer(bordered=True).props("width=212 breakpoint=1000").classes("sidebar") as drawer:
+    # Not "as wide as it takes", the default: the library would ask the browser, and complain when it is slow to answer.
+    with ui.left_drawer(value=False, bordered=True).classes("sidebar") as drawer:
+        drawer.props("show-if-above width=212 breakpoint=1000")
         for label, address, icon in NAVIGATION:
             with link("", address, "navigation-link" + (" here" if label == here else "")) as entry:
                 if label == here:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from socket import socket
 
 from fastapi import FastAPI
 from nicegui import app as pages
@@ -33,6 +35,8 @@ RECONNECT_S = 20.0
 """A page whose connection was lost for longer is loaded anew, without what was selected in it."""
 LARGEST_MESSAGE = 2 * 1024 * 1024
 """Bytes of one message from a page: an edited payload, with its quotes escaped twice."""
+
+_log = logging.getLogger("uvicorn.error")  # beside the lines of the server itself
 
 
 def mount_dashboard(api: FastAPI) -> None:
@@ -76,6 +80,18 @@ def mount_dashboard(api: FastAPI) -> None:
     pages.add_middleware(Gate, access=desk.access)
 
 
+class _Server(Server):
+    """That of the API, which also says where the pages are."""
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Called once, before requests are served."""
+        await super().startup(sockets)
+        for server in self.servers:
+            for bound in server.sockets:
+                host, port = bound.getsockname()[:2]
+                _log.info("The dashboard is at http://%s:%d%s", f"[{host}]" if ":" in host else host, port, PATH)
+
+
 def serve_dashboard(
     app: App | None = None, *, host: str | None = None, port: int | None = None, insecure: bool = False
 ) -> None:
@@ -89,7 +105,7 @@ def serve_dashboard(
         config = server_config(app, host=host, port=port, insecure=insecure)
         config.ws_max_size = LARGEST_MESSAGE
         mount_dashboard(config.app)  # type: ignore[arg-type]
-        Server(config).run()
+        _Server(config).run()
     finally:
         if own:
             app.close()

@@ -128,11 +128,13 @@ class Page:
         with self._client.content:
             ui.notify(
                 text.line(message, 600),
-                type="negative" if wrong else "positive",
                 position="bottom-right",
                 timeout=0 if wrong else 5000,
                 close_button="Close" if wrong else False,
                 multi_line=len(message) > 60,
+                icon="error_outline" if wrong else "check_circle_outline",
+                classes="notice wrong" if wrong else "notice",
+                textColor="notice",  # a name without a colour of its own: that of the sheet counts
             )
 
     async def ask(self, question: str, explanation: str, yes: str) -> bool:

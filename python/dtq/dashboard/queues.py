@@ -111,6 +111,9 @@ class Queues:
         page = self._page
         counts = await page.app.queue(queue).acounts()
         waiting = counts.waiting + counts.scheduled
+        if not waiting:
+            page.tell(f"Queue {queue} is empty: nothing waits, nothing is scheduled")
+            return
         explanation = (
             f"{text.plural(waiting, 'waiting or scheduled task')} of queue {queue} would end as cancelled, without a "
             f"record. What runs goes on. That cannot be undone."

@@ -23,7 +23,9 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
     with ui.dialog().props("persistent") as dialog, ui.card().classes("dialog-card wide"):
         tag("h2", "Edit and requeue")
         tag(
-            "div", f"Task {name} of queue {queue} runs again, with all its attempts and with this payload.", "body data"
+            "div",
+            f"Task {task.id} of queue {queue} runs again, with all its attempts and with this payload.",
+            "body data",
         )
         # Sent when the typing pauses; what is typed right before the click on the button is sent by leaving the field.
         area = ui.textarea("Payload (JSON object)", value=text.as_json(task.payload))

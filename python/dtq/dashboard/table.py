@@ -133,7 +133,7 @@ class Table:
             on_select=self._selected if on_select is not None else None,
         )
         self._table.add_slot("body-cell", _CELL)
-        self._table.props("flat hide-no-data hide-bottom")
+        self._table.props("flat hide-no-data hide-bottom color=primary")
         self._table.visible = False
         if on_act is not None:
             self._on_act = on_act
