@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from dtq import _core
 from dtq.announcing import PAGE, REFUSALS
-from dtq.dead_letters import DeadLetter, DeadLetterFilter, is_entry, read_dead_letter, requeue_parts
+from dtq.dead_letters import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterPage,
+    is_entry,
+    read_dead_letter,
+    requeue_parts,
+)
 from dtq.errors import (
     IdempotencyKeyReused,
     IllegalTransition,
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
     from dtq.broker import Broker
 
 EVERY = DeadLetterFilter()
+LOOKS = 2000
+"""Most dead letters that one page looks at."""
 
 
 class DeadLetterActs:
@@ -63,6 +72,17 @@ class DeadLetterActs:
                 if newest and entry == newest[0][0]:
                     return
             behind = page[-1][0]
+
+    def page(self, which: DeadLetterFilter, limit: int, cursor: str | None) -> DeadLetterPage:
+        """One page; see Queue.dead_letter_page."""
+        now_ms, found, last = self.source.clock.now_ms(), list[DeadLetter](), cursor
+        for looks, letter in enumerate(self.walk(before=cursor)):
+            if len(found) == limit or looks == LOOKS:
+                return DeadLetterPage(tuple(found), last)
+            if which.accepts(letter, now_ms):
+                found.append(letter)
+            last = letter.entry
+        return DeadLetterPage(tuple(found))
 
     def find(self, name: str) -> DeadLetter:
         """A dead letter by the id of its task, or by its entry; see Queue.dead_letter."""

@@ -45,6 +45,14 @@ class DeadLetter:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """Some dead letters, newest first. cursor: for the next page; None at the end."""
+
+    letters: tuple[DeadLetter, ...]
+    cursor: str | None = None
+
+
 def read_dead_letter(queue: str, entry: str, task_id: bytes, raw: bytes) -> DeadLetter:
     """The dead letter that these parts of its entry stand for."""
     name = task_id.decode("utf-8", "replace")
@@ -96,6 +104,17 @@ class DeadLetterFilter:
         if self.error_class is not None and task.error_class != self.error_class:
             return False
         return all(_equal(_at(task.payload, path), value) for path, value in self.where.items())
+
+
+def read_condition(text: str) -> tuple[str, Any]:
+    """Path and value of `order.id=7`: the value is JSON, or a bare word. Raises InvalidTask."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidTask("where", f"{text!r} has no value; write it like order.id=7")
+    try:
+        return path, decode_json(value.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return path, value
 
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dtq.announcing import REFUSALS, AnnouncedPages
 from dtq.client import Client
 from dtq.dead_letter_acts import EVERY, DeadLetterActs
-from dtq.dead_letters import DeadLetter, DeadLetterFilter
+from dtq.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterPage, is_entry
 from dtq.errors import DtqError, InvalidTask, QueueFull, TaskNotFound
 from dtq.handles import Handle
 from dtq.history import MINUTES, Minute, TypeTimings
@@ -123,6 +123,18 @@ class Queue:
         before: the `entry` of a dead letter to go on behind. What dies meanwhile is not among them.
         """
         return self._acts.walk(which, before=before, oldest_first=oldest_first)
+
+    def dead_letter_page(
+        self, which: DeadLetterFilter = EVERY, *, limit: int = 100, cursor: str | None = None
+    ) -> DeadLetterPage:
+        """Some of the dead letters that `which` accepts, newest first, at a bounded cost.
+
+        limit: most of a page. cursor: that of the page before. A page may come back short, or empty, with a cursor: it
+        looks at 2000 at most. Raises InvalidTask for what is no cursor.
+        """
+        if cursor is not None and not is_entry(cursor):
+            raise InvalidTask("cursor", "it was not given by a listing; begin without one")
+        return self._acts.page(which, limit, cursor)
 
     def dead_letter(self, name: str) -> DeadLetter:
         """A dead letter by the id of its task, or by its entry.
@@ -264,6 +276,12 @@ class Queue:
     ) -> AsyncGenerator[DeadLetter]:
         """`dead_letters`, for `async for`."""
         return steps(self.dead_letters(which, before=before, oldest_first=oldest_first))
+
+    async def adead_letter_page(
+        self, which: DeadLetterFilter = EVERY, *, limit: int = 100, cursor: str | None = None
+    ) -> DeadLetterPage:
+        """`dead_letter_page` without blocking the loop."""
+        return await in_thread(self.dead_letter_page, which, limit=limit, cursor=cursor)
 
     async def adead_letter(self, name: str) -> DeadLetter:
         """`dead_letter` without blocking the loop."""

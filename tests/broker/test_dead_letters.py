@@ -10,7 +10,7 @@ import pytest
 
 import dtq
 from dtq.broker import Broker
-from dtq.dead_letters import DeadLetterFilter, requeue_parts
+from dtq.dead_letters import DeadLetterFilter, read_condition, requeue_parts
 from dtq.queues import Queue
 from dtq.settings import Settings
 from tests.broker.driver import QUEUE, Child, enqueue, live, state
@@ -395,6 +395,41 @@ def test_paging_gives_each_dead_letter_once(broker: Broker, queue: Queue) -> Non
         before = page[-1].entry
         dead_task(broker)
     assert seen == tasks[::-1]
+
+
+def test_pages_with_a_filter_have_a_bounded_cost(broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page looks at so many and no more, says where to go on, and gives each one that matches once."""
+    monkeypatch.setattr("dtq.dead_letter_acts.LOOKS", 20)
+    wanted = [dead_task(broker, task_type="rare") for _ in range(2)]
+    enqueue(broker, 60)
+    die(broker, 60)
+    wanted += [dead_task(broker, task_type="rare") for _ in range(3)]
+    which = DeadLetterFilter(task_type="rare")
+    pages = [queue.dead_letter_page(which, limit=2)]
+    while pages[-1].cursor is not None:
+        pages.append(queue.dead_letter_page(which, limit=2, cursor=pages[-1].cursor))
+    assert [[letter.task_id for letter in page.letters] for page in pages] == [
+        [wanted[4], wanted[3]],
+        [wanted[2]],
+        [],
+        [],
+        [wanted[1], wanted[0]],
+    ]
+    assert len(queue.dead_letter_page(limit=65).letters) == 20
+    assert queue.dead_letter_page(which, limit=1, cursor="1-1").letters == ()
+    with pytest.raises(dtq.InvalidTask, match="cursor: it was not given by a listing"):
+        queue.dead_letter_page(cursor="next")
+
+
+def test_conditions_are_json_or_bare_words() -> None:
+    """As people type them: the value is JSON where it can be."""
+    assert read_condition("order.id=7") == ("order.id", 7)
+    assert read_condition('a=["x"]') == ("a", ["x"])
+    assert read_condition("name=Ada=Lovelace") == ("name", "Ada=Lovelace")
+    assert read_condition("text=") == ("text", "")
+    assert read_condition("odd=\ud800") == ("odd", "\ud800")
+    with pytest.raises(dtq.InvalidTask, match=r"where: 'order\.id' has no value"):
+        read_condition("order.id")
 
 
 def test_every_act_is_audited(broker: Broker, app: dtq.App, queue: Queue) -> None:

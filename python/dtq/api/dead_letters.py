@@ -17,13 +17,9 @@ from dtq.api.queues import known
 from dtq.api.request_bodies import BulkRequeue, Requeue, Selection, body_of, read_as
 from dtq.api.schemas import BULK_OUTCOME, DeadLetterDetail, DeadLetterPage, Purged, Requeued, refusals
 from dtq.api.served import served_by
-from dtq.dead_letters import DeadLetter, DeadLetterFilter, is_entry
-from dtq.errors import DtqError, InvalidTask
-from dtq.off_loop import in_thread
-from dtq.queues import Queue
+from dtq.dead_letters import DeadLetter, DeadLetterFilter
+from dtq.errors import DtqError
 
-LOOKS = 2000
-"""Most dead letters that one page looks at; a filter that matches little gives short pages with a cursor."""
 NDJSON = "application/x-ndjson"
 
 router = APIRouter(tags=["dead letters"])
@@ -56,25 +52,11 @@ async def list_dead_letters(
 ) -> Response:
     """Newest first. A page may come back short, with a cursor: it looks at 2000 at most."""
     found = await known(request, queue)
-    if cursor is not None and not is_entry(cursor):
-        raise InvalidTask("cursor", "it was not given by a listing; begin without one")
     which = DeadLetterFilter(task_type, error_class, older_than_seconds, newer_than_seconds)
-    now_ms = served_by(request).app.client.clock.now_ms()
-    page, following = await in_thread(_page, found, which, now_ms, limit, cursor)
+    page = await found.adead_letter_page(which, limit=limit, cursor=cursor)
     count = await found.adead_letter_count()
-    return Json({"dead_letters": [dead_letter_summary(letter) for letter in page], "cursor": following, "count": count})
-
-
-def _page(
-    queue: Queue, which: DeadLetterFilter, now_ms: int, limit: int, behind: str | None
-) -> tuple[list[DeadLetter], str | None]:
-    page: list[DeadLetter] = []
-    for looks, letter in enumerate(queue.dead_letters(before=behind), 1):
-        if which.accepts(letter, now_ms):
-            page.append(letter)
-        if len(page) == limit or looks == LOOKS:
-            return page, letter.entry
-    return page, None
+    shown = [dead_letter_summary(letter) for letter in page.letters]
+    return Json({"dead_letters": shown, "cursor": page.cursor, "count": count})
 
 
 @router.get(

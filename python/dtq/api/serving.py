@@ -35,12 +35,18 @@ def serve(app: App | None = None, *, host: str | None = None, port: int | None =
     own = app is None
     app = App() if app is None else app
     try:
-        Server(server_config(app, host=host, port=port, insecure=insecure)).run()
-    except SystemExit as error:  # uvicorn has logged why, as of an address that is taken
-        raise SystemExit(1 if error.code else 0) from None
+        run(Server(server_config(app, host=host, port=port, insecure=insecure)))
     finally:
         if own:
             app.close()
+
+
+def run(server: Server) -> None:
+    """Serves until SIGTERM or SIGINT. Raises SystemExit 1 where it cannot listen."""
+    try:
+        server.run()
+    except SystemExit as error:  # uvicorn has logged why, as of an address that is taken
+        raise SystemExit(1 if error.code else 0) from None
 
 
 def server_config(app: App, *, host: str | None, port: int | None, insecure: bool) -> uvicorn.Config:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,7 +16,7 @@ from dtq.cli.payload import read_payload, read_time
 from dtq.cli.progress import followed
 from dtq.cli.queue import unknown
 from dtq.cli.task import print_task
-from dtq.dead_letters import DeadLetter, DeadLetterFilter
+from dtq.dead_letters import DeadLetter, DeadLetterFilter, read_condition
 from dtq.errors import DtqError
 
 commands = typer.Typer(help="Dead letters: list, show, requeue, discard, purge.", no_args_is_help=False)
@@ -329,13 +328,5 @@ def _filter(
     newer_than: float | None,
     where: list[str] | None,
 ) -> DeadLetterFilter:
-    wanted: dict[str, Any] = {}
-    for condition in where or ():
-        path, equals, value = condition.partition("=")
-        if not equals:
-            raise ValueError(f"where: {condition!r} has no value; write it like order.id=7")
-        try:
-            wanted[path] = json.loads(value)
-        except ValueError:
-            wanted[path] = value
+    wanted = dict(read_condition(condition) for condition in where or ())
     return DeadLetterFilter(task_type, error_class, older_than, newer_than, wanted)

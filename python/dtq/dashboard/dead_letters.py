@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from nicegui import ui
 
@@ -16,13 +14,11 @@ from dtq.dashboard.progress import Progress
 from dtq.dashboard.queue_choice import QueueChoice
 from dtq.dashboard.requeue import edit_and_requeue
 from dtq.dashboard.table import Column, Row, Table, actions, cell
-from dtq.dead_letters import DeadLetter, DeadLetterFilter
+from dtq.dead_letters import DeadLetter, DeadLetterFilter, read_condition
 from dtq.errors import DtqError, InvalidTask
 from dtq.queues import Queue
 
 ROWS = 50
-LOOKS = 2000
-"""Most dead letters that one page looks at."""
 COLUMNS = (
     Column("task", "Task", place="head"),
     Column("type", "Type"),
@@ -153,7 +149,8 @@ class DeadLetters:
             self._table.show([])
             return
         now_ms = self._page.now_ms
-        shown, self._next = await self._page.read(_read, self._queue(), self._which, now_ms, self._behind[-1])
+        found = await self._queue().adead_letter_page(self._which, limit=ROWS, cursor=self._behind[-1])
+        shown, self._next = found.letters, found.cursor
         self._letters = {letter.entry: letter for letter in shown}
         self._table.show([_row(letter, now_ms) for letter in shown])
         self._acts.visible = bool(shown)
@@ -263,37 +260,13 @@ class DeadLetters:
         return None if answer is None else float(answer)
 
 
-def _read(
-    queue: Queue, which: DeadLetterFilter, now_ms: int, before: str | None
-) -> tuple[list[DeadLetter], str | None]:
-    """A page, and the entry to go on behind; it may be short where little matches."""
-    found: list[DeadLetter] = []
-    last: str | None = None
-    for looks, letter in enumerate(queue.dead_letters(before=before), 1):
-        if len(found) == ROWS or looks > LOOKS:
-            return found, last
-        if which.accepts(letter, now_ms):
-            found.append(letter)
-        last = letter.entry
-    return found, None
-
-
 def _filter(given: dict[str, str]) -> DeadLetterFilter:
-    where: dict[str, Any] = {}
-    if given["where"]:
-        path, equals, value = given["where"].partition("=")
-        if not equals:
-            raise InvalidTask("where", f"{given['where']!r} has no value; write it like order.id=7")
-        try:
-            where[path] = json.loads(value)
-        except ValueError:
-            where[path] = value
     return DeadLetterFilter(
         task_type=given["task_type"] or None,
         error_class=given["error_class"] or None,
         older_than_s=_seconds("older_than", given["older_than_s"]),
         newer_than_s=_seconds("newer_than", given["newer_than_s"]),
-        where=where,
+        where=dict([read_condition(given["where"])] if given["where"] else []),
     )
 
 

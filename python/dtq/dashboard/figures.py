@@ -101,7 +101,7 @@ class Figures:
         return await kept.get()
 
     def _look_at_queues(self) -> list[QueueRow]:
-        counted = [self._app.queue(name).counts() for name in self._app.queue_names()]
+        counted = self._app.queue_counts()
         now = self._clock.monotonic()
         ended = {counts.queue: sum(counts.totals.get(status, 0) for status in ENDS) for counts in counted}
         while len(self._samples) > 1 and self._samples[1][0] <= now - RATE_S:

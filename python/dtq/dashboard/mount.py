@@ -11,7 +11,7 @@ from nicegui import app as pages
 from nicegui import ui
 
 from dtq.api.served import Served
-from dtq.api.serving import Server, server_config
+from dtq.api.serving import Server, run, server_config
 from dtq.app import App
 from dtq.dashboard.access import Access
 from dtq.dashboard.audit import Audit
@@ -97,7 +97,7 @@ def serve_dashboard(
 ) -> None:
     """Serves the HTTP API and the dashboard until SIGTERM or SIGINT; all as for `dtq.api.serve`.
 
-    Raises InvalidSettings.
+    Raises InvalidSettings; SystemExit 1 where it cannot listen.
     """
     own = app is None
     app = App() if app is None else app
@@ -105,7 +105,7 @@ def serve_dashboard(
         config = server_config(app, host=host, port=port, insecure=insecure)
         config.ws_max_size = LARGEST_MESSAGE
         mount_dashboard(config.app)  # type: ignore[arg-type]
-        _Server(config).run()
+        run(_Server(config))
     finally:
         if own:
             app.close()
