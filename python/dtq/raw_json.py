@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from dtq import _core
 from dtq.errors import InvalidTask, from_core
@@ -23,3 +23,13 @@ def read_json(text: bytes, root: str = "payload") -> Any:
         raise from_core(error) from None
     except orjson.JSONDecodeError as error:
         raise InvalidTask(root, f"no JSON: {error}") from None
+
+
+def read_object(text: bytes, root: str = "payload") -> dict[str, Any]:
+    """The same of a JSON object. Raises InvalidTask, also for any other value."""
+    value: object = read_json(text, root)
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    kinds = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
+    kind = kinds.get(type(value), "an array")
+    raise InvalidTask(root, f'a JSON object is needed, such as {{"name": 1}}, not {kind}')
