@@ -220,7 +220,7 @@ def test_a_hundred_thousand_tasks_do_not_slow_a_page(site: Site, tab: Tab) -> No
     for address in ("tasks", "", f"queues?queue={queue.name}"):
         began = time.monotonic()
         tab.open(address, "tbody tr:visible")
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 8
     with site.server.client() as client:
         client.config_resetstat()
         page = tab.open(f"tasks?queue={queue.name}", "tbody tr:visible")

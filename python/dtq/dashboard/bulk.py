@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from dtq.errors import DtqError
+from dtq.errors import DtqError, InvalidTask
 
 KEPT = 20
 """So many acts are remembered, the newest ones."""
+MOST = 3
+"""So many run at the same time; each may hold a thread, which reading pages need too."""
 _log = logging.getLogger("dtq.dashboard")
 
 
@@ -34,14 +35,21 @@ class BulkActs:
     """All of one process. They end with it: each step is whole, and the audit tells how far they came."""
 
     def __init__(self) -> None:
-        self._acts: deque[BulkAct] = deque(maxlen=KEPT)
+        self._acts: list[BulkAct] = []
         self._count = 0
 
     def start(self, title: str, actor: str | None, steps: AsyncGenerator[tuple[int, str]]) -> BulkAct:
-        """Begins one. steps: gives, for each step, how many tasks it took, and why one was refused ('' otherwise)."""
+        """Begins one. steps: gives, for each step, how many tasks it took, and why one was refused ('' otherwise).
+
+        Raises InvalidTask while MOST others run.
+        """
+        if sum(act.state == "running" for act in self._acts) >= MOST:
+            raise InvalidTask("bulk act", f"{MOST} run already; wait for one of them, or stop it")
         self._count += 1
         act = BulkAct(self._count, title, actor or "")
-        self._acts.appendleft(act)
+        self._acts = [act, *self._acts]
+        if len(self._acts) > KEPT:  # the oldest that has ended: what runs has to be stoppable
+            self._acts.remove(next(known for known in reversed(self._acts) if known.state != "running"))
         act.task = asyncio.get_running_loop().create_task(_run(act, steps), name=f"dtq {title}")
         return act
 

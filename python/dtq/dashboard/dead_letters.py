@@ -230,10 +230,8 @@ class DeadLetters:
         return "all dead letters" if self._which == DeadLetterFilter() else "the dead letters that match"
 
     async def _begin(self, title: str, steps: AsyncGenerator[tuple[int, str]]) -> None:
-        self._page.desk.bulk.start(title, self._page.actor, steps)
         self._table.select([])
-        self._page.tell(f"{title} has begun")
-        await self._page.refresh()
+        await self._page.begin(title, steps)
 
     async def _ask_rate(self, queue: str) -> float | None:
         """The rate to requeue with, 0 for as fast as it goes; None where it was thought better of."""

@@ -11,7 +11,7 @@ from nicegui import ui
 from dtq.dashboard import text
 from dtq.dashboard.layout import page_head
 from dtq.dashboard.page import Page
-from dtq.dashboard.parts import set_text, tag, task_address
+from dtq.dashboard.parts import here, set_text, tag, task_address
 from dtq.dashboard.table import Column, Row, Table, cell
 from dtq.watching import EVENT_TYPES
 
@@ -36,6 +36,9 @@ TONES = {
     "TASK_RELEASED": "warn",
     "TASK_CANCELLED": "calm",
     "TASK_EXPIRED": "calm",
+    "WORKER_STARTED": "good",
+    "WORKER_STALE": "bad",
+    "CONFIGURATION_CHANGED": "warn",
 }
 
 
@@ -105,9 +108,9 @@ def _row(number: int, event: dict[str, Any]) -> Row:
         "key": str(number),
         "type": cell(_word(kind), tone=TONES.get(kind, "off")),
         "task": cell(task_id, href=task_address(queue, task_id), look="mono", limit=40) if task_id else None,
-        "task_type": cell(event.get("task_type") or "–"),
-        "queue": cell(queue),
-        "attempt": cell(event.get("attempt") or "–"),
-        "worker": cell(event.get("worker_id") or "–", look="mono", limit=24),
+        "task_type": cell(event["task_type"]) if event.get("task_type") else None,
+        "queue": cell(queue, href=here("queues", queue=queue)) if queue else None,
+        "attempt": cell(event["attempt"]) if event.get("attempt") else None,
+        "worker": cell(event["worker_id"], look="mono", limit=24) if event.get("worker_id") else None,
         "at": cell("–" if at is None else at.strftime("%H:%M:%S.%f")[:-3], title=text.moment(at)),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -122,6 +122,15 @@ class Page:
         self.tell(told, wrong=not done)
         await self.refresh()
         return done
+
+    async def begin(self, title: str, steps: AsyncGenerator[tuple[int, str]]) -> None:
+        """Begins an act that takes its time; dtq.dashboard.bulk says what steps are."""
+
+        async def begin() -> str:
+            self.desk.bulk.start(title, self.actor, steps)
+            return f"{title} has begun"
+
+        await self.act(begin)
 
     def tell(self, message: str, *, wrong: bool = False) -> None:
         """A notice; one that says what went wrong stays until it is closed."""

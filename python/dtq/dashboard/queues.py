@@ -125,9 +125,8 @@ class Queues:
             async for taken in page.app.queue(queue, actor=page.actor).apurge_steps():
                 yield taken, ""
 
-        page.desk.bulk.start(f"Purge of queue {queue}", page.actor, steps())
         page.desk.figures.forget()
-        await page.refresh()
+        await page.begin(f"Purge of queue {queue}", steps())
 
 
 def _row(counts: QueueCounts) -> Row:
