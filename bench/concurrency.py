@@ -26,7 +26,7 @@ from bench import machine
 from bench.drain import drain
 from bench.report import show
 from bench.servers import open_server
-from bench.workload import Workload
+from bench.workload import Waiting
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
     others: list[float] = []
     problems: list[str] = []
     with open_server(options.server) as server:
-        work = Workload(url=server.url, prefix=server.prefix)
+        work = Waiting(url=server.url, prefix=server.prefix)
         for _ in range(options.repeats):
             run = drain(
                 server,
@@ -48,6 +48,7 @@ def main() -> int:
                 1,
                 kept=options.retention > 0,
                 environment={"DTQ_CONCURRENCY": str(options.concurrency)},
+                application="bench.workload:waiting",
             )
             rates.append(run.per_s)
             others.append(run.others_busy)

@@ -52,6 +52,7 @@ def drain(
     url: str | None = None,
     environment: dict[str, str] | None = None,
     checked: int = 1,
+    application: str = "bench.workload:app",
 ) -> Drained:
     """Enqueue one task of `task` (with its options) for each payload, then let `children` children work them off.
 
@@ -59,7 +60,7 @@ def drain(
 
     queues: those that the payloads are dealt to in turns, each with `task` for it. url: where the pool finds the server
     (`server.url`). environment: further DTQ_* variables of the pool. checked: of so many tasks one is asked for by its
-    id; the counters are for all.
+    id; the counters are for all. application: what the pool runs.
     """
     server.clear()
     memory, cpu, started = server.used_memory(), server.cpu_us(), time.perf_counter()
@@ -76,7 +77,13 @@ def drain(
             tasks += 1
     enqueue_s = time.perf_counter() - started
     enqueue_cpu, queued = server.cpu_us() - cpu, server.used_memory() - memory
-    with Pool(replace(server, url=url or server.url), children, queues=list(queues), environment=environment) as pool:
+    with Pool(
+        replace(server, url=url or server.url),
+        children,
+        queues=list(queues),
+        environment=environment,
+        application=application,
+    ) as pool:
         watch = _Watch(server, tasks, pool, list(queues))
         before = server.cpu_us()
         seconds = watch.until_done()

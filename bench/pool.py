@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STOP_TIMEOUT_S = 60.0
 _PROGRAM = (
     "import logging, sys; from dtq.worker import run_worker; "
-    "sys.exit(run_worker('bench.workload:app', queues=sys.argv[3:] or None, children=int(sys.argv[1]), "
+    "sys.exit(run_worker(sys.argv[3], queues=sys.argv[4:] or None, children=int(sys.argv[1]), "
     "log_level=getattr(logging, sys.argv[2])))"
 )
 
@@ -28,7 +28,7 @@ _PROGRAM = (
 class Pool:
     """A worker with some children on a server, from `with` to its end.
 
-    queues: those it works on; none given: the app's. environment: further DTQ_* variables.
+    queues: those it works on; none given: the app's. environment: further DTQ_* variables. application: what it runs.
     """
 
     def __init__(
@@ -39,8 +39,10 @@ class Pool:
         board: Path | None = None,
         queues: Sequence[str] = (),
         environment: dict[str, str] | None = None,
+        application: str = "bench.workload:app",
     ) -> None:
         self.children = children
+        self._application = application
         self._queues = tuple(queues)
         self._environment = {
             **os.environ,
@@ -69,6 +71,7 @@ class Pool:
                 _PROGRAM,
                 str(self.children),
                 os.environ.get("DTQ_BENCH_LOG", "ERROR"),
+                self._application,
                 *self._queues,
             ],
             cwd=ROOT,

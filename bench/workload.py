@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import Any
@@ -60,6 +61,20 @@ class Workload:
         self.noop, self.spin, self.stamp, self.nap = noop, spin, stamp, nap
 
 
+class Waiting:
+    """An app of its own for async handlers: a child that has such claims otherwise."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.app = dtq.App(**settings)
+
+        @self.app.task(name="wait")
+        async def wait(i: int, seconds: float) -> None:
+            """Wait without holding anybody up."""
+            await asyncio.sleep(seconds)
+
+        self.wait = wait
+
+
 def _note(row: int) -> None:
     global _board
     now = time.monotonic_ns()
@@ -69,3 +84,4 @@ def _note(row: int) -> None:
 
 
 app = Workload().app
+waiting = Waiting().app

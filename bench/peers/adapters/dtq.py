@@ -1,5 +1,5 @@
-"""Defaults: one child per CPU, sync handlers in the child, async ones (the naps) 100 at a time. Nothing is tuned. Its
-bulk call takes an iterable of any length and cuts it into chunks itself.
+"""Defaults: one child per CPU, sync handlers in the child, async ones (the naps) 100 at a time. Nothing is tuned; it
+logs warnings only, as the others do. Its bulk call takes an iterable of any length and cuts it into chunks itself.
 
 Results kept: a record with its result for a week. Not kept: `retention=0`. JSON.
 """
@@ -31,7 +31,9 @@ TASKS = {
 def workers(processes: int, naps: bool) -> list[list[str]]:
     """One worker; the default number of children is that of the CPUs."""
     children = [] if processes == os.cpu_count() else ["--children", str(processes)]
-    return [[sys.executable, "-m", "dtq", "worker", "bench.peers.adapters.dtq:app", *children]]
+    return [
+        [sys.executable, "-m", "dtq", "worker", "bench.peers.adapters.dtq:app", "--log-level", "warning", *children]
+    ]
 
 
 def enqueue(kind: str, payload: dict[str, Any]) -> None:

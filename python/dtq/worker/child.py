@@ -12,6 +12,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 
 from dtq._core import Claim, Slots
@@ -150,9 +151,11 @@ class Child:
         self._slots.revoke(self._number)
         with self._turns.lock:
             for index in range(len(self._queues)):
-                claims = self._turns.take(index, 0, held=self._held(index), recover=True)
-                if claims is None and self._batches:
-                    break  # what follows would not fit the open window: the hand-over finds it
+                claims = self._turns.take(index, 0, held=partial(self._held, index), recover=True)
+                if (
+                    claims is None and self._batches
+                ):  # what follows would not fit the open window: the hand-over finds it
+                    break
                 self._offer(index, claims)
         self._batches.clear()
 
@@ -174,7 +177,8 @@ class Child:
                 if (self._batches or yields) and not mine:
                     break
                 beside = bool(self._runner.in_flight or self._batches)
-                claims = self._turns.take(index, want, adopts=mine, held=self._held(index), idle=True, beside=beside)
+                under_way, held = len(self._runner.in_flight), partial(self._held, index)
+                claims = self._turns.take(index, want, adopts=mine, held=held, looks=under_way, beside=beside)
                 yields = yields or self._turns.yields[index]
                 if claims is None and self._batches:
                     break  # what follows would not fit the open window; recovery finds what was read
@@ -370,10 +374,7 @@ class Child:
     def _settle(self, ahead: int | None = None) -> None:
         """Send every collected outcome, claiming nothing. ahead: a queue whose answer is not waited for."""
         with self._turns.lock:
-            if ahead is None:
-                self._turns.settle()
-            else:
-                self._turns.settle_ahead(ahead)
+            self._turns.settle() if ahead is None else self._turns.settle_ahead(ahead)
             self._oldest_ns = 0
 
     def _async_ended(self) -> None:

@@ -79,6 +79,7 @@ class Turns:
         """Queues of which outcomes were settled since their timings were last told, in order."""
         self._ahead: tuple[int, int, Begun] | None = None
         """A settle whose answer is still to come: queue, how many outcomes, the command."""
+        self._look_at = 0.0
         self._aside: dict[int, float] = {}
         self._tell_at: dict[int, float] = {}
         self._stale_told = False
@@ -179,14 +180,15 @@ class Turns:
         want: int,
         *,
         adopts: Sequence[Adopted] = (),
-        held: Sequence[int] = (),
-        idle: bool = False,
+        held: Callable[[], Sequence[int]] = tuple,
+        looks: int | None = None,
         recover: bool = False,
         beside: bool = False,
     ) -> list[Claim] | None:
         """Settle what is collected for this queue and claim up to `want` tasks. The caller holds `lock`.
 
-        held: numbers of begun claims that have not ended. idle: the child has nothing else, so look for strays too.
+        held: gives the numbers of begun claims that have not ended. looks: where nothing else is to be done, look for
+        strays as well, but rarely beside so many claims under way.
         beside: other claims of the child have not ended, in any queue.
         `want` 0 settles only, and recovers if told to. None: the queue's keys are damaged; its outcomes stand, and it
         is left alone for a while. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
@@ -198,7 +200,7 @@ class Turns:
             del self._aside[index]
         outcomes = self.outcomes[index]
         count = len(outcomes)
-        recover = recover or (want > 0 and (self._lost[index] or (idle and not adopts and not count)))
+        recover = recover or (want > 0 and (self._lost[index] or (not adopts and not count and self._looks(looks))))
         self._send += 1
         reply = self._asked(
             index,
@@ -213,7 +215,7 @@ class Turns:
                 beside=beside,
                 yields=beside and self.yields[index],
                 adopts=list(adopts),
-                held=list(held) if recover else [],
+                held=list(held()) if recover else [],
             ),
         )
         if reply is None:
@@ -230,6 +232,16 @@ class Turns:
             self.claimed_bytes = reply.envelope_bytes
             self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
         return claims
+
+    def _looks(self, under_way: int | None) -> bool:
+        """Whether to look for strays. It walks all that is held: beside 5,000 handlers a look takes Redis 40 ms."""
+        if not under_way:
+            return under_way is not None
+        now = SYSTEM.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + 1 + under_way / 500
+        return True
 
     def _asked(self, index: int, ask: Callable[[], TurnReply]) -> TurnReply | None:
         """The answer to a turn of this queue; None where there is none to go by, and what was sent still stands."""
