@@ -30,6 +30,12 @@ def read_object(text: bytes, root: str = "payload") -> dict[str, Any]:
     value: object = read_json(text, root)
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
-    kinds = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
+    kinds: dict[type, str] = {
+        type(None): "null",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+    }
     kind = kinds.get(type(value), "an array")
     raise InvalidTask(root, f'a JSON object is needed, such as {{"name": 1}}, not {kind}')
