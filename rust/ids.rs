@@ -39,21 +39,38 @@ fn encode(value: u128) -> [u8; ID_LENGTH] {
     text
 }
 
+/// The digit that a byte stands for; above 63 where it is none.
+const DIGIT_OF: [u8; 256] = {
+    let mut table = [u8::MAX; 256];
+    let mut digit = 0;
+    while digit < DIGITS.len() {
+        table[DIGITS[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    table
+};
+
+/// Eleven digits as a number; None if one of them is none.
+fn half(digits: &[u8]) -> Option<u128> {
+    let (mut value, mut seen) = (0_u64, 0_u8);
+    let (last, first) = digits.split_last()?;
+    for byte in first {
+        let digit = DIGIT_OF[usize::from(*byte)];
+        seen |= digit;
+        value = value * 62 + u64::from(digit); // ten of them fit, also of those that are none
+    }
+    let digit = DIGIT_OF[usize::from(*last)];
+    ((seen | digit) < 64).then(|| u128::from(value) * 62 + u128::from(digit))
+}
+
 /// When an id was made; None if it is not one of ours.
 #[must_use]
 pub fn time_ms(id: &[u8]) -> Option<u64> {
     if id.len() != ID_LENGTH {
         return None;
     }
-    let value = id.iter().try_fold(0_u128, |value, character| {
-        let digit = match character {
-            b'0'..=b'9' => character - b'0',
-            b'A'..=b'Z' => character - b'A' + 10,
-            b'a'..=b'z' => character - b'a' + 36,
-            _ => return None,
-        };
-        value.checked_mul(62)?.checked_add(u128::from(digit))
-    })?;
+    let (upper, lower) = id.split_at(ID_LENGTH / 2);
+    let value = half(upper)?.checked_mul(HALF)?.checked_add(half(lower)?)?;
     let is_ours = (value >> 76) & 0xf == 7 && (value >> 62) & 0b11 == 0b10;
     is_ours.then_some((value >> 80) as u64)
 }
@@ -92,6 +109,9 @@ mod tests {
             &[b'0'; ID_LENGTH],
             &[0xff; ID_LENGTH],
             &[b'-'; 22],
+            b"02usyDNX9I-QbdIeUhiZj7",
+            b"02usyDNX9I7QbdIeUhiZj-",
+            b"-2usyDNX9I7QbdIeUhiZj7",
         ] {
             assert_eq!(time_ms(other), None);
         }

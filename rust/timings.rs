@@ -1,6 +1,6 @@
 //! How long attempts waited, ran and took in all, by task type: what `observe.lua` adds up for all children.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Upper bounds of the buckets but the last, which takes the rest.
 pub const BOUNDS_NS: [u64; 18] = [
@@ -81,7 +81,7 @@ impl Cell {
 /// What one child has gathered of one queue since it last told.
 #[derive(Debug, Default)]
 pub struct Timings {
-    names: HashMap<String, usize>,
+    names: BTreeMap<String, usize>,
     cells: Vec<(String, Cell)>,
     /// Where the last attempt was counted: mostly the next one is of the same type.
     last: usize,
