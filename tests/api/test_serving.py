@@ -108,9 +108,10 @@ def test_with_a_key_or_at_ones_own_risk_an_open_address_is_taken() -> None:
     for settings, insecure in (({"api_key": "ops:key"}, False), ({}, True)):
         app = dtq.App("redis://127.0.0.1:1/0", **settings)
         assert server_config(app, host="0.0.0.0", port=0, insecure=insecure).host == "0.0.0.0"  # noqa: S104
-    app = dtq.App("redis://127.0.0.1:1/0", api_bind="0.0.0.0:80")
-    with pytest.raises(dtq.InvalidSettings, match="insecure"):
-        server_config(app, host=None, port=None, insecure=False)
+    for none in (None, " "):
+        app = dtq.App("redis://127.0.0.1:1/0", api_bind="0.0.0.0:80", api_key=none)
+        with pytest.raises(dtq.InvalidSettings, match="insecure"):
+            server_config(app, host=None, port=None, insecure=False)
 
 
 def test_addresses() -> None:

@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from dtq.api.application import create_app
+from dtq.api.authentication import ApiKeys
 from dtq.app import App
 from dtq.errors import InvalidSettings
 
@@ -53,15 +54,15 @@ def server_config(app: App, *, host: str | None, port: int | None, insecure: boo
     """What `serve` runs. Raises InvalidSettings."""
     bound_host, bound_port = parse_bind(app.settings.api_bind)
     host, port = host or bound_host, bound_port if port is None else port
-    local = is_local(host)
-    if not app.settings.api_key and not local and not insecure:
+    local, locked = is_local(host), bool(ApiKeys.parse(app.settings.api_key))
+    if not locked and not local and not insecure:
         raise InvalidSettings(
             [
                 f"host: {host} can be reached by others, and no key is asked for; set DTQ_API_KEY (name:key), or say "
                 "--insecure"
             ]
         )
-    api = create_app(app, local_only=local and not app.settings.api_key and not insecure)
+    api = create_app(app, local_only=local and not locked and not insecure)
     return uvicorn.Config(
         api,
         host=host,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from nicegui import ui
 
@@ -12,7 +12,7 @@ from dtq.dashboard.page import Page
 from dtq.dashboard.parts import button, set_text, tag
 from dtq.errors import InvalidTask
 from dtq.models import Task
-from dtq.raw_json import read_json
+from dtq.raw_json import read_object
 
 
 async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> None:
@@ -40,7 +40,7 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
 
         def check() -> None:
             try:
-                payload = _payload(area.value or "")
+                payload = read_object(str(area.value or "").encode("utf-8", "surrogatepass"))
                 until = None if deadline is None else _time(deadline.value or "")
             except InvalidTask as error:
                 set_text(problem, text.line(error))
@@ -64,14 +64,6 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
         return f"Task {handle.id} is queued again" + (" with another payload" if changed is not None else "")
 
     await page.act(requeue)
-
-
-def _payload(given: str) -> dict[str, Any]:
-    """Raises InvalidTask for what is no JSON object, with the place."""
-    value = read_json(given.encode("utf-8", "surrogatepass"))
-    if not isinstance(value, dict):
-        raise InvalidTask("payload", 'a JSON object is needed, such as {"name": 1}')
-    return cast("dict[str, Any]", value)
 
 
 def _as_field(when: datetime) -> str:
