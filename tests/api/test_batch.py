@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from dtq._core import id_time_ms
+from dtq.clock import SYSTEM
 from tests.api.server import ApiServer, refusal
 from tests.broker.driver import Child
 from tests.servers import PrivateServer
@@ -160,6 +162,25 @@ def test_the_answer_comes_while_the_request_goes_on(server: ApiServer) -> None:
             assert (outcome["index"], outcome["outcome"]) == (index, "accepted")
         connection.sendall(b"0\r\n\r\n")
         assert reader.readline() == b"0\r\n"
+
+
+def test_a_task_of_a_slow_stream_was_made_when_it_came(server: ApiServer, wait_until: Any) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(
+            b"POST /api/v1/tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        line = lines(noop(0))
+        connection.sendall(b"%x\r\n%s\r\n" % (len(line), line))
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        first = id_time_ms(json.loads(answer.readline())["task_id"])
+        assert first is not None
+        wait_until(lambda: SYSTEM.now_ms() > first + 100)
+        connection.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(line), line))
+        second = id_time_ms(json.loads(answer.readline())["task_id"])
+    assert second is not None
+    assert second > first + 100
 
 
 def test_who_reads_nothing_before_the_end_gets_all_the_same(server: ApiServer) -> None:

@@ -24,11 +24,12 @@ from dtq.api.schemas import BATCH_OUTCOME, TaskSubmission, refusals
 from dtq.api.served import Served, served_by
 from dtq.broker import Answer
 from dtq.client import CHUNK_BYTES, CHUNK_TASKS
-from dtq.errors import BrokerUnavailable, DtqError
+from dtq.errors import DtqError
 from dtq.plan import Plan
 
 NDJSON = "application/x-ndjson"
 OTHER_NAMES = ("application/ndjson", "application/jsonl", "application/x-jsonlines")
+SPARE_IDS = 50
 _OUTCOMES = {422: "invalid", 413: "invalid", 409: "conflict", 429: "refused"}
 
 router = APIRouter(tags=["tasks"])
@@ -78,7 +79,7 @@ class Intake:
                 problem: Exception | None = None
                 if isinstance(found, _Block):
                     lines, problem = await self._send(found)
-                    if end or problem is None:
+                    if lines:
                         end = found.first + found.size
                         yield lines
                 elif isinstance(found, ClientDisconnect):
@@ -121,6 +122,7 @@ class Intake:
     def _encoded(self, items: Iterator[Item], first: int) -> Iterator[_Block]:
         """The items as blocks; what ends them before their time is raised behind the last one."""
         block = _Block(first)
+        self._ids = []  # an id tells when its task was made
         try:
             for item in items:
                 if self._add(block, item):
@@ -146,7 +148,7 @@ class Intake:
                 group = block.groups[plan.queue] = _Group()
             if not self._ids:
                 self._now_ms = client.clock.now_ms()
-                self._ids = _core.new_ids(self._now_ms, os.urandom(10 * CHUNK_TASKS), CHUNK_TASKS)
+                self._ids = _core.new_ids(self._now_ms, os.urandom(10 * SPARE_IDS), SPARE_IDS)
                 self._ids.reverse()  # taken from the end; they sort by time
             client.add(group.chunk, plan, payload, self._now_ms, self._ids.pop())
         except DtqError as error:
@@ -158,10 +160,14 @@ class Intake:
             return block.size == CHUNK_TASKS or group.chunk.byte_size >= self._full_bytes
         return block.size == CHUNK_TASKS
 
-    async def _send(self, block: _Block) -> tuple[bytes, BrokerUnavailable | None]:
-        """Sends a block; the outcome of each of its items as a line, and why no other is sent."""
+    async def _send(self, block: _Block) -> tuple[bytes, DtqError | None]:
+        """Sends a block; the outcome of each of its items as a line, and why no other is sent.
+
+        No lines where nothing at all could be sent of the first block: then the whole request is refused.
+        """
         lines: list[bytes] = [b""] * block.size
-        problem: BrokerUnavailable | None = None
+        problem: DtqError | None = None
+        sent = False
         for place, error in block.refused.items():
             lines[place] = _line(block.first + place, error)
         deadline = self._client.clock.monotonic() + self._client.settings.enqueue_deadline_s
@@ -170,13 +176,16 @@ class Intake:
                 continue
             try:
                 answers = await self._client.asend(queue, group.chunk, deadline)
-            except BrokerUnavailable as error:
+            except DtqError as error:
                 problem = error
                 self._served.rejections.note(error, queue, len(group.places))
                 for place in group.places:
                     lines[place] = _line(block.first + place, error, "unknown")
                 continue
+            sent = True
             self._note(block.first, queue, group, answers, lines)
+        if problem is not None and not sent and block.first == 0:
+            return b"", problem
         return b"".join(lines), problem
 
     def _note(self, first: int, queue: str, group: _Group, answers: Sequence[Answer], lines: list[bytes]) -> None:
