@@ -6,7 +6,9 @@ import http.client
 import json
 import resource
 import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -204,6 +206,20 @@ def test_who_reads_nothing_before_the_end_gets_all_the_same(server: ApiServer) -
     assert found == count
     assert server.app.queue().counts().waiting == count
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "memory grew (KiB)"
+
+
+def test_a_long_batch_keeps_nobody_waiting(server: ApiServer) -> None:
+    body = b"".join(b'{"task_type":"noop","payload":{"i":%d}}\n' % number for number in range(50_000))
+    slowest, probes = 0.0, 0
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(outcomes, server, body)
+        while not sending.done():
+            started = time.monotonic()
+            assert server.client.get("/health").status_code == 200
+            slowest, probes = max(slowest, time.monotonic() - started), probes + 1
+        assert len(sending.result()) == 50_000
+    assert probes > 5
+    assert slowest < 1
 
 
 def test_a_client_that_leaves_stops_its_batch(server: ApiServer, wait_until: Any) -> None:
