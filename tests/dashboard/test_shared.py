@@ -63,6 +63,14 @@ def test_numbers_times_and_sizes() -> None:
     assert text.moment(moments[1]) == "2023-11-14 22:13:08.000 UTC"
 
 
+def test_times_that_people_type() -> None:
+    noon = datetime(2030, 12, 31, 12, tzinfo=UTC)
+    for given in ("2030-12-31 12:00", "2030-12-31T12:00:00", " 2030-12-31 14:00+02:00", "2030-12-31T12:00:00Z"):
+        assert text.read_moment("deadline", given) == noon
+    with pytest.raises(InvalidTask, match="deadline: 'soon' is no time"):
+        text.read_moment("deadline", "soon")
+
+
 async def _steps(count: int, gate: asyncio.Event | None = None) -> AsyncGenerator[tuple[int, str]]:
     for _ in range(count):
         yield 1, ""

@@ -12,7 +12,8 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from datetime import datetime
+from typing import Any, cast
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
@@ -31,10 +32,11 @@ ADDRESSES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who looks. name: that of the key, for the audit; None where no key is set. session: '' in that case."""
+    """Who looks, until when (ms since 1970). name: that of the key, for the audit; None where no key is set."""
 
     name: str | None = None
     session: str = ""
+    until_ms: float = float("inf")
 
 
 ANYBODY = Visitor()
@@ -75,16 +77,18 @@ class Access:
             return ANYBODY
         for name, signer in self._signers.values():
             try:
-                session = cast("object", signer.loads(cookies.get(COOKIE, ""), max_age=SESSION_S))
+                # The library types what it gives by what is asked of it, loosely.
+                loaded: Any = signer.loads(cookies.get(COOKIE, ""), max_age=SESSION_S, return_timestamp=True)
             except BadData:
                 continue
-            visitor = Visitor(name, str(session))
+            session, signed_at = cast("tuple[str, datetime]", loaded)
+            visitor = Visitor(name, session, (signed_at.timestamp() + SESSION_S) * 1000)
             return visitor if self.still(visitor) else None
         return None
 
     def still(self, visitor: Visitor) -> bool:
-        """Whether somebody who was let in has not signed out since."""
-        return visitor.session not in self._left
+        """Whether somebody who was let in has not signed out since, and the session has not run out."""
+        return visitor.session not in self._left and self._clock.now_ms() < visitor.until_ms
 
     def sign_out(self, visitor: Visitor) -> None:
         """Ends a session, in all tabs."""

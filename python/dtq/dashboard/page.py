@@ -76,6 +76,10 @@ class Page:
         self._timer = ui.timer(every_s, self.refresh)
         return self._timer
 
+    def every(self, seconds: float) -> None:
+        """Reads so often from now on."""
+        self._every_s = seconds
+
     async def refresh(self) -> None:
         """Reads anew, now."""
         if self._load is None or not self._still_in():

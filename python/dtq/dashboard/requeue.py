@@ -41,7 +41,7 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
         def check() -> None:
             try:
                 payload = read_object(str(area.value or "").encode("utf-8", "surrogatepass"))
-                until = None if deadline is None else _time(deadline.value or "")
+                until = None if deadline is None else text.read_moment("deadline", deadline.value or "")
             except InvalidTask as error:
                 set_text(problem, text.line(error))
                 problem.visible = True
@@ -68,10 +68,3 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
 
 def _as_field(when: datetime) -> str:
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _time(given: str) -> datetime:
-    try:
-        return datetime.fromisoformat(given).replace(tzinfo=UTC)
-    except ValueError:
-        raise InvalidTask("deadline", f"{given!r} is no time; write it like 2030-12-31T23:59") from None

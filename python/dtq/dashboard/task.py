@@ -9,7 +9,7 @@ from nicegui.element import Element
 from dtq.dashboard import text
 from dtq.dashboard.json_tree import json_tree, long_text
 from dtq.dashboard.layout import page_head
-from dtq.dashboard.page import Page
+from dtq.dashboard.page import EVERY_S, Page
 from dtq.dashboard.parts import (
     TONES,
     button,
@@ -28,6 +28,8 @@ from dtq.errors import InvalidTask, TaskNotFound
 from dtq.handles import Handle
 from dtq.models import AttemptRecord, Task, TaskStatus
 
+ENDED_S = 10.0
+"""A task that has ended is read anew so often, in seconds."""
 _WAITS = (TaskStatus.PENDING, TaskStatus.RETRYING)
 _ENDS_WELL = ("succeeded",)
 
@@ -55,6 +57,8 @@ class OneTask:
             found: Task | str = await self._page.read(self._handle().task)
         except (TaskNotFound, InvalidTask) as error:
             found = str(error)
+        # What has ended rarely changes, and may be large.
+        self._page.every(ENDED_S if isinstance(found, str) or found.status.terminal else EVERY_S)
         if found == self._shown:
             if isinstance(found, Task) and not found.status.terminal:
                 self._show_facts(found)  # ages grow; the trees below stay as they were opened

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from nicegui import ui
@@ -13,7 +12,7 @@ from dtq.dashboard.page import Page
 from dtq.dashboard.parts import TONES, button, enable, here, set_text, status_word, tag, task_address
 from dtq.dashboard.queue_choice import QueueChoice
 from dtq.dashboard.table import Column, Row, Table, cell
-from dtq.errors import AmbiguousTaskId, DtqError, InvalidTask
+from dtq.errors import AmbiguousTaskId, DtqError
 from dtq.models import STATUSES, Task
 
 ROWS = 50
@@ -111,7 +110,10 @@ class Tasks:
 
     async def _load(self) -> None:
         chosen = self._chosen()
-        which: dict[str, Any] = {**chosen, **{name: _time(name, chosen[name]) for name, _ in TIMES if name in chosen}}
+        which: dict[str, Any] = {
+            **chosen,
+            **{name: text.read_moment(name, chosen[name]) for name, _ in TIMES if name in chosen},
+        }
         found = await self._page.read(self._page.app.tasks, limit=ROWS, cursor=self._cursor, **which)
         names = await self._page.read(self._page.app.queue_names)
         self._queue.show({name: name for name in names})
@@ -129,13 +131,6 @@ class Tasks:
 
 def _field(label: str, value: str) -> ui.input:
     return ui.input(label, value=value).props("outlined dense")
-
-
-def _time(name: str, given: str) -> datetime:
-    try:
-        return datetime.fromisoformat(given).replace(tzinfo=UTC)
-    except ValueError:
-        raise InvalidTask(name, f"{given!r} is no time; write it like 2030-12-31 23:59") from None
 
 
 def _row(task: Task, now_ms: int) -> Row:

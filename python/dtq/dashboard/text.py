@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dtq.cli.output import age, printable
+from dtq.errors import InvalidTask
 
 CELL = 120
 """Longest text of a table's cell, in characters."""
@@ -84,6 +85,15 @@ def duration(seconds: float | None) -> str:
 def moment(when: datetime | None) -> str:
     """A time in full, in UTC."""
     return "–" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def read_moment(name: str, given: str) -> datetime:
+    """A time that somebody typed, in UTC unless an offset stands with it. Raises InvalidTask, naming the field."""
+    try:
+        moment = datetime.fromisoformat(given.strip())
+    except ValueError:
+        raise InvalidTask(name, f"{given!r} is no time; write it like 2030-12-31 23:59") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def ago(when: datetime | None, now_ms: int) -> str:
