@@ -68,7 +68,8 @@ def read_dead_letter(queue: str, entry: str, task_id: bytes, raw: bytes) -> Dead
 
 def is_entry(text: str) -> bool:
     """Whether a text may be the id of a dead-letter entry, such as 1700000000000-0."""
-    return _ENTRY.fullmatch(text) is not None and all(int(part) < 2**64 for part in text.split("-"))
+    numbers = [int(part) for part in text.split("-")] if _ENTRY.fullmatch(text) else []
+    return any(numbers) and all(number < 2**64 for number in numbers)  # no entry is 0-0
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,11 +310,17 @@ def decode_json(data: bytes) -> Any:
 
 
 def from_ms(milliseconds: int | None) -> datetime | None:
-    """An aware time from milliseconds since 1970; None for None and 0, which stand for "not known"."""
+    """An aware time from milliseconds since 1970; None for None and 0, which stand for "not known".
+
+    What lies beyond the years of a datetime, such as the end of year 9999 west of Greenwich, becomes the last of them.
+    """
     if not milliseconds:
         return None
-    # By timedelta, which is exact and knows no platform limit of fromtimestamp.
-    return _EPOCH + timedelta(milliseconds=milliseconds)
+    try:
+        # By timedelta, which is exact and knows no platform limit of fromtimestamp.
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return (datetime.max if milliseconds > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

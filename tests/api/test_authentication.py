@@ -122,13 +122,21 @@ def test_two_keys_may_have_one_name() -> None:
 def test_a_page_of_another_site_changes_nothing(server: ApiServer) -> None:
     task_id = server.accepted()
     path = f"/api/v1/tasks/{task_id}/cancel"
-    for origin in ("https://evil.example", "null", f"http://evil.example:{server.port}"):
+    for origin in ("https://evil.example", "null", "http://[", "", f"http://evil.example:{server.port}"):
         assert refusal(server.client.post(path, headers={"Origin": origin})) == (403, "FORBIDDEN_ORIGIN")
     assert server.client.post(path, headers={"Origin": server.url}).status_code == 202
 
 
 def test_a_name_that_another_site_makes_point_here_is_refused(server: ApiServer) -> None:
-    for host in ("evil.example", f"evil.example:{server.port}", "localhost.evil.example", ""):
+    for host in (
+        "evil.example",
+        f"evil.example:{server.port}",
+        "localhost.evil.example",
+        "",
+        "[::1",
+        "a]b",
+        b"\xbd.example",
+    ):
         assert refusal(server.client.get("/health", headers={"Host": host})) == (403, "FORBIDDEN_HOST")
     for host in ("localhost", f"127.0.0.1:{server.port}", "[::1]:80", "dtq.localhost:8000", "10.0.0.1"):
         assert server.client.get("/health", headers={"Host": host}).status_code == 200

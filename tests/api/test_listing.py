@@ -62,6 +62,16 @@ def test_filters(server: ApiServer) -> None:
     assert len(answer.json()["tasks"]) == 2
 
 
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
+def test_a_time_at_the_end_of_all_years_hides_no_other_task(server: ApiServer, time: str) -> None:
+    first = server.accepted("one", deadline=time)
+    second = server.accepted("two")
+    assert {task["task_id"] for task in walk(server)} == {first, second}
+    assert server.client.get(f"/api/v1/tasks/{first}").status_code == 200
+    for query in ("created_after", "created_before"):
+        assert server.client.get("/api/v1/tasks", params={query: time}).status_code == 200
+
+
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-01T00:00:00", "1700000000", ""])
 def test_times_without_a_zone_are_refused(server: ApiServer, time: str) -> None:
     answer = server.client.get("/api/v1/tasks", params={"created_after": time})

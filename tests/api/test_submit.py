@@ -15,6 +15,10 @@ from tests.broker.driver import Child
 from tests.servers import PrivateServer
 
 JSON = {"Content-Type": "application/json"}
+NESTED: list[Any] = []
+"""Deeper than what the writer of JSON takes, and not as deep as what the reader refuses."""
+for _ in range(300):
+    NESTED = [NESTED]
 
 
 def post(server: ApiServer, body: str | bytes, **headers: str) -> httpx.Response:
@@ -100,6 +104,9 @@ def test_null_is_not_given(server: ApiServer) -> None:
         ({"payload": 3}, "payload"),
         ({"delay": 1}, "delay"),
         ({"batch_id": "a b"}, "batch_id"),
+        ({"priority": NESTED}, "priority"),
+        ({"unique": NESTED}, "unique"),
+        ({"task_type": NESTED}, "task_type"),
     ],
 )
 def test_what_is_not_valid_is_named(server: ApiServer, fields: dict[str, Any], field: str) -> None:

@@ -128,12 +128,23 @@ class FrontDoor:
         )
 
     def _welcome(self, origin: str, host: str) -> bool:
-        return origin in self._origins or urlsplit(origin).netloc.lower() == host.lower() != ""
+        return origin in self._origins or _netloc(origin).lower() == host.lower() != ""
+
+
+def _netloc(origin: str) -> str:
+    """The host and port of an Origin header; '' where it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # an unclosed bracket, say
+        return ""
 
 
 def _names_this_machine(host: str) -> bool:
     """Whether a Host header holds an address or a name that no other site can claim."""
-    name = urlsplit(f"//{host}").hostname if host else None
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False
     if name is None:
         return False
     if name == "localhost" or name.endswith(".localhost"):

@@ -70,7 +70,10 @@ class Submissions:
     def _plan(self, task: dict[str, Any]) -> Plan:
         if not task.keys() <= _KEPT:
             return self._make_plan(task)
-        key = orjson.dumps(task)
+        try:
+            key = orjson.dumps(task)
+        except orjson.JSONEncodeError:  # nested deeper than it writes: nothing that an option may be
+            return self._make_plan(task)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._make_plan(task)
