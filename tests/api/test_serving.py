@@ -94,6 +94,24 @@ def test_its_log_is_one_line_a_record_as_json(clean_server: PrivateServer, wait_
     assert any(f":{port}" in record["message"] for record in records)
 
 
+@pytest.mark.parametrize("name", ["uvicorn.error", "dtq.api", "dtq.dashboard", "nicegui", "asyncio"])
+def test_whoever_logs_in_the_process_writes_one_line_and_no_text_of_an_exception(name: str) -> None:
+    program = f"""
+import logging.config
+from dtq.api.serving import _LOGS
+logging.config.dictConfig(_LOGS)
+try:
+    int(bytes.fromhex("5345435245540a").decode())
+except ValueError as error:
+    logging.getLogger({name!r}).exception(error)
+"""
+    environment = {**os.environ, "DTQ_LOG_JSON": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["message"] == "ValueError"
+    assert "SECRET" not in line
+
+
 @pytest.mark.parametrize(
     "arguments", ['{"host": "0.0.0.0"}', '{"host": "::"}', '{"host": "10.1.2.3", "port": 8000}', '{"host": "example"}']
 )

@@ -51,6 +51,26 @@ def test_no_record_makes_a_second_line(formatter: logging.Formatter) -> None:
     assert len(formatter.format(with_trace).splitlines()) == 1
 
 
+@pytest.mark.parametrize("formatter", [LineFormatter(), JsonFormatter()])
+def test_an_exception_is_its_class_and_place(formatter: logging.Formatter) -> None:
+    """Its text may repeat what a task carries; so may those of the exceptions that led to it."""
+    text = "SECRET"
+    try:
+        try:
+            raise KeyError(text)
+        except KeyError as error:
+            raise ValueError(text) from error
+    except ValueError as error:
+        for message in ("failed", error):  # some libraries log an exception as its own message
+            given = record("")
+            given.msg, given.exc_info = message, sys.exc_info()
+            line = formatter.format(given)
+            assert text not in line
+            assert line.index("KeyError") < line.rindex("ValueError")
+            assert "test_an_exception_is_its_class_and_place" in line
+            assert given.msg is message, "other handlers get the record as it was"
+
+
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
 def test_json_comes_back(message: str, field: str) -> None:
     found = json.loads(JsonFormatter().format(record(message.replace("%", ""), field=field)))

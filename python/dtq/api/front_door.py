@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Collection
 from ipaddress import ip_address
-from traceback import format_tb
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dtq.api.authentication import ApiKeys
 from dtq.api.errors import ApiError, error_response
+from dtq.failure import class_name
+from dtq.logs import trace_of
 
 log = logging.getLogger("dtq.api")
 
@@ -80,11 +81,10 @@ class FrontDoor:
         try:
             await self._app(scope, receive, send_on)
         except Exception as error:
-            # Its kind and place only: the message of an exception may repeat what a task carries.
-            kind, place = type(error).__name__, "".join(format_tb(error.__traceback__))
-            log.error("request %s failed: %s\n%s", state["request_id"], kind, place)
-            if begun or scope["type"] == "websocket":
-                raise
+            failed = f"request {state['request_id']} failed: {class_name(error)}"
+            log.error("%s\n%s", failed, trace_of(error))
+            if begun or scope["type"] == "websocket":  # the server ends the connection, and logs what it is told
+                raise RuntimeError(failed) from None
             await _answer(
                 ApiError(500, "INTERNAL", "the server failed; its log has the reason"), scope, receive, send_on
             )

@@ -19,9 +19,12 @@ _LOGS = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"()": "dtq.logs.formatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "loggers": {name: {"handlers": ["stderr"], "level": "INFO"} for name in ("uvicorn", "dtq.api")},
+    "loggers": {
+        name: {"handlers": ["stderr"], "level": level}
+        for name, level in (("uvicorn", "INFO"), ("dtq", "INFO"), ("nicegui", "WARNING"), ("asyncio", "WARNING"))
+    },
 }
-"""To stderr, one line a record, as text or as JSON (DTQ_LOG_JSON)."""
+"""To stderr, one line a record, as text or as JSON (DTQ_LOG_JSON); those of the dashboard and its library too."""
 GRACE_S = 10
 """How long open requests may go on after SIGTERM; those that wait or listen are ended at once."""
 
