@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -46,14 +46,15 @@ class Overview:
         """`queue_names` without blocking the loop."""
         return await in_thread(self.queue_names)
 
-    def queue_counts(self) -> list[QueueCounts]:
-        """All known queues in figures, by name; one whose keys were damaged by hand is left out."""
+    def queue_counts(self, names: Sequence[str] | None = None) -> list[QueueCounts]:
+        """Many queues in figures, in this order (all that are known, by name); one whose keys were damaged by hand is
+        left out."""
         broker = self.client.broker
-        return broker.many_counts(broker.queues())
+        return broker.many_counts(broker.queues() if names is None else names)
 
-    async def aqueue_counts(self) -> list[QueueCounts]:
+    async def aqueue_counts(self, names: Sequence[str] | None = None) -> list[QueueCounts]:
         """`queue_counts` without blocking the loop."""
-        return await in_thread(self.queue_counts)
+        return await in_thread(self.queue_counts, names)
 
     def tasks(
         self,

@@ -93,6 +93,17 @@ def test_queues_page_by_page(server: ApiServer) -> None:
     assert seen == names
 
 
+def test_a_queue_whose_keys_something_else_has_written_hides_no_other(server: ApiServer) -> None:
+    server.accepted(queue="broken")
+    server.accepted()
+    with server.app.broker.transport.client() as client:
+        client.set(server.app.broker.keys.schedule("broken"), "garbage")
+    answer = server.client.get("/api/v1/queues")
+    assert answer.status_code == 200, answer.text
+    assert [queue["queue"] for queue in answer.json()["queues"]] == ["default"]
+    assert refusal(server.client.get("/api/v1/queues/broken")) == (503, "REDIS_UNAVAILABLE")
+
+
 @pytest.mark.parametrize("act", ["pause", "resume", "purge", "task-types/noop/pause", "dead-letters/purge"])
 def test_a_queue_that_is_not_known(server: ApiServer, act: str) -> None:
     assert refusal(server.client.post(f"/api/v1/queues/nobody/{act}")) == (404, "QUEUE_NOT_FOUND")
