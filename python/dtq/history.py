@@ -93,6 +93,11 @@ class Minute:
     wait: Timing = Timing()
     execution: Timing = Timing()
 
+    def __add__(self, other: Minute) -> Minute:
+        """Both together, as those of two queues; `at` is this one's."""
+        counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
+        return Minute(self.at, wait=self.wait + other.wait, execution=self.execution + other.execution, **counts)
+
 
 def read_cell(cell: bytes) -> TypeTimings | None:
     """The sums of one task type; None where they were written by another version."""

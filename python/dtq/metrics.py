@@ -12,8 +12,10 @@ from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from dtq.broker.counting import REASONS
 from dtq.errors import DtqError
 from dtq.history import BOUNDS_S, RESULTS, Timing, TypeTimings
+from dtq.models import TERMINAL_STATUSES
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -30,7 +32,6 @@ MOST_PAIRS: Final = 2000
 Samples = Iterable[tuple[tuple[str, ...], float]]
 """Values by what stands in the labels behind `queue`."""
 
-_ENDS = ("succeeded", "failed", "dead_lettered", "cancelled", "expired")
 _ATTEMPTS: Mapping[str, str] = {
     "succeeded": "succeeded",
     "retried": "retried",
@@ -40,7 +41,6 @@ _ATTEMPTS: Mapping[str, str] = {
     "released": "released",
     "lost": "attempts_lost",
 }
-_REASONS = ("invalid", "payload", "full", "conflict", "unique", "idempotency", "unavailable")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ QUEUE_METRICS: Final[tuple[QueueMetric, ...]] = (
     _counter("dtq_tasks_dead_lettered_total", "dead_lettered", "Tasks that ended `dead_lettered`."),
     QueueMetric(
         "dtq_tasks_completed_total", "counter", "Tasks that ended, by status.",
-        _totals({status: status for status in _ENDS}), ("status",),
+        _totals({status.value: status.value for status in TERMINAL_STATUSES}), ("status",),
     ),
     QueueMetric(
         "dtq_task_attempts_total", "counter",
@@ -93,7 +93,7 @@ QUEUE_METRICS: Final[tuple[QueueMetric, ...]] = (
     QueueMetric(
         "dtq_ingest_rejected_total", "counter",
         "Enqueues that were refused: by the scripts for any producer, by the HTTP API for what it refuses itself.",
-        _totals({reason: f"rejected:{reason}" for reason in _REASONS}), ("reason",),
+        _totals({reason: f"rejected:{reason}" for reason in REASONS}), ("reason",),
     ),
     _counter("dtq_tasks_requeued_total", "requeued", "Dead letters that were queued again."),
     _counter("dtq_duplicates_absorbed_total", "absorbed", "Stream entries of tasks that had ended; nothing ran."),

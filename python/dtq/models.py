@@ -63,6 +63,8 @@ VALID_TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     TaskStatus.EXPIRED: frozenset(),
 }
 """Every legal move. The four named exceptions (requeue, hand-back, release, redelivery) are functions of their own."""
+TERMINAL_STATUSES: tuple[TaskStatus, ...] = tuple(status for status in TaskStatus if status.terminal)
+"""How a task may end."""
 
 
 def transition(current: TaskStatus, target: TaskStatus) -> TaskStatus:

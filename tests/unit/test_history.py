@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from dataclasses import fields
 from datetime import UTC, datetime
 
 import pytest
@@ -42,6 +43,17 @@ def test_nothing_has_no_quantile() -> None:
 def test_timings_add_up() -> None:
     one, other = timing_of([0.002, 5]), timing_of([0.002])
     assert one + other == timing_of([0.002, 5, 0.002])
+
+
+def test_minutes_of_two_queues_add_up() -> None:
+    """Every field of them, those that come later too."""
+    at, later = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    counts = {name: number for number, name in enumerate(COUNTS, 1)}
+    one = Minute(at, wait=timing_of([1]), execution=timing_of([2]), **counts)
+    both = one + Minute(later, wait=timing_of([3]), execution=timing_of([4]), **counts)
+    twice = {name: 2 * number for name, number in counts.items()}
+    assert both == Minute(at, wait=timing_of([1, 3]), execution=timing_of([2, 4]), **twice)
+    assert {field.name for field in fields(Minute)} == {"at", "wait", "execution", *COUNTS}
 
 
 def test_minutes_without_anything_are_there() -> None:

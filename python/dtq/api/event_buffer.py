@@ -9,9 +9,11 @@ from typing import Any
 
 import orjson
 
+from dtq.models import TERMINAL_STATUSES
+
 LIMIT = 5000
 """Most events that wait for one client."""
-TERMINAL = frozenset({"TASK_SUCCEEDED", "TASK_FAILED", "TASK_DEAD_LETTERED", "TASK_CANCELLED", "TASK_EXPIRED"})
+TERMINAL = frozenset(f"TASK_{status.name}" for status in TERMINAL_STATUSES)
 """What tells the end of a task: dropped last."""
 DROPPED = "EVENTS_DROPPED"
 INTERRUPTED = "EVENTS_INTERRUPTED"

@@ -11,7 +11,7 @@ import orjson
 from dtq.broker.auditing import Auditing
 from dtq.broker.calls import Calls
 from dtq.broker.values import CancelCounts, CancelNote, DueNote
-from dtq.models import TaskStatus
+from dtq.models import TERMINAL_STATUSES, TaskStatus
 from dtq.transport import translated
 
 SLICE: Final = 100
@@ -185,7 +185,7 @@ class Notes:
         self._client.close()
 
 
-_TERMINAL = {str(status.code): status.value for status in TaskStatus if status.terminal}
+_TERMINAL = {str(status.code): status.value for status in TERMINAL_STATUSES}
 
 
 def _answer(reply: bytes) -> str:

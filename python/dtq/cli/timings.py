@@ -70,12 +70,9 @@ def spread(timing: Timing) -> dict[str, float]:
 
 def hour(minutes: Iterable[Minute]) -> dict[str, Any]:
     """What happened within these minutes, as plain JSON values."""
-    listed = list(minutes)
-    return {
-        **{name: sum(getattr(minute, name) for minute in listed) for name in COUNTS},
-        "wait": spread(reduce(add, (minute.wait for minute in listed), Timing())),
-        "execution": spread(reduce(add, (minute.execution for minute in listed), Timing())),
-    }
+    whole = reduce(add, minutes)
+    counts = {name: getattr(whole, name) for name in COUNTS}
+    return {**counts, "wait": spread(whole.wait), "execution": spread(whole.execution)}
 
 
 def duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -13,6 +13,7 @@ from dtq.app import App
 from dtq.broker import QueueCounts
 from dtq.clock import Clock
 from dtq.history import Minute
+from dtq.models import TERMINAL_STATUSES
 from dtq.off_loop import in_thread
 from dtq.workers import Worker
 
@@ -26,7 +27,6 @@ RATE_S = 15.0
 """Rates are those of the last so many seconds."""
 CHARTED = 100
 """Queues whose history is summed; with more of them, those in which most tasks have ended."""
-ENDS = ("succeeded", "failed", "dead_lettered", "cancelled", "expired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Figures:
     def _look_at_queues(self) -> list[QueueRow]:
         counted = self._app.queue_counts()
         now = self._clock.monotonic()
-        ended = {counts.queue: sum(counts.totals.get(status, 0) for status in ENDS) for counts in counted}
+        ended = {counts.queue: sum(counts.totals.get(status, 0) for status in TERMINAL_STATUSES) for counts in counted}
         while len(self._samples) > 1 and self._samples[1][0] <= now - RATE_S:
             self._samples.popleft()
         since, before = self._samples[0] if self._samples else (now, {})
@@ -131,18 +131,5 @@ def _summed(histories: Iterable[list[Minute]]) -> list[Minute]:
     for history in histories:
         for minute in history:
             known = by_time.get(minute.at)
-            by_time[minute.at] = minute if known is None else _together(known, minute)
+            by_time[minute.at] = minute if known is None else known + minute
     return [by_time[at] for at in sorted(by_time)]
-
-
-def _together(one: Minute, other: Minute) -> Minute:
-    return replace(
-        one,
-        submitted=one.submitted + other.submitted,
-        succeeded=one.succeeded + other.succeeded,
-        failed=one.failed + other.failed,
-        retried=one.retried + other.retried,
-        dead_lettered=one.dead_lettered + other.dead_lettered,
-        wait=one.wait + other.wait,
-        execution=one.execution + other.execution,
-    )
