@@ -117,3 +117,11 @@ def test_facts_of_another_version_are_read_as_far_as_they_go(broker: Broker, app
     assert worker.host == "host"
     assert worker.draining is False
     assert worker.as_dict()["id"] == "host-00000001"
+
+
+@pytest.mark.parametrize("written", ["no JSON", "[1]", "\xff", ""])
+def test_a_lease_that_something_else_has_written_hides_no_worker(broker: Broker, app: dtq.App, written: str) -> None:
+    broker.renew("host-00000001", facts(Child(broker)))
+    broker.renew("other-00000001", {})
+    broker.command("SET", broker.keys.worker("other-00000001"), written.encode("latin-1"))
+    assert [(worker.id, worker.host) for worker in app.workers()] == [("host-00000001", "host"), ("other-00000001", "")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -215,6 +217,23 @@ def test_a_worker_without_the_library_refuses_the_port(monkeypatch: pytest.Monke
         dtq.InvalidSettings, match=r'metrics_port: it needs prometheus-client; pip install "dtq\[metrics\]"'
     ):
         Exporter("127.0.0.1", 0, lambda: b"")
+
+
+def test_a_failure_of_the_rendering_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> bytes:
+        raise RuntimeError("SECRET")
+
+    exporter = Exporter("127.0.0.1", 0, fail)
+    try:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(exporter.url, timeout=10)  # noqa: S310
+        said = refused.value.read()
+    finally:
+        exporter.close()
+    assert refused.value.code == 500
+    assert b"SECRET" not in said
+    (failed,) = [entry for entry in caplog.records if entry.levelname == "ERROR"]
+    assert failed.getMessage() == "rendering metrics failed; this is a bug in dtq"
 
 
 def test_every_metric_says_what_it_means(broker: Broker) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -102,12 +102,20 @@ class Leasing(Working):
         return None if found is None else found.decode("utf-8", "replace")
 
     def workers(self) -> list[WorkerInfo]:
-        """The workers that have a lease, by id, in two round trips."""
+        """The workers that have a lease, by id, in two round trips; without facts where those are no JSON object."""
         ids = sorted(worker.decode() for worker in self.command("SMEMBERS", self.keys.workers()))
         commands = [pack_command([verb, self.keys.worker(worker)]) for worker in ids for verb in ("GET", "PTTL")]
         replies = self.transport.call_many(b"".join(commands), len(commands)) if ids else []
         out: list[WorkerInfo] = []
         for worker, lease, expires_ms in zip(ids, replies[::2], replies[1::2], strict=True):
             if isinstance(lease, bytes) and lease != b"dead":
-                out.append(WorkerInfo(worker, int(expires_ms), orjson.loads(lease)))
+                out.append(WorkerInfo(worker, int(expires_ms), _facts(lease)))
         return out
+
+
+def _facts(lease: bytes) -> dict[str, Any]:
+    try:
+        facts: object = orjson.loads(lease)
+    except orjson.JSONDecodeError:
+        return {}
+    return cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}

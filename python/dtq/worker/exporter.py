@@ -92,6 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         except DtqError as error:
             self._answer(503, f"{error}\n".encode(), "text/plain; charset=utf-8")
             return
+        except Exception:
+            LOGGER.exception("rendering metrics failed; this is a bug in dtq")
+            self._answer(500, b"the worker failed; its log has the reason\n", "text/plain; charset=utf-8")
+            return
         self._answer(200, text, CONTENT_TYPE)
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
