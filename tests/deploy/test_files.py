@@ -289,3 +289,15 @@ def test_the_application_works(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = importlib.import_module("tasks")
     assert tasks.greet(name="Ada") == "Hello Ada"
     assert {handler.name for handler in tasks.app.registry} == {"tasks.greet", "tasks.nap"}
+
+
+def test_the_task_of_the_example_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API refuses what comes without its content type, and curl does not say it is JSON by itself."""
+    monkeypatch.syspath_prepend(str(DEPLOY / "app"))
+    comment = "\n".join(line.removeprefix("#") for line in (DEPLOY / "compose.yaml").read_text().splitlines()[:9])
+    words = shlex.split(comment[comment.index("curl ") :].partition("\n\n")[0].replace("\\\n", " "))
+    assert "Content-Type: application/json" in words
+    task = json.loads(words[words.index("-d") + 1])
+    handler = importlib.import_module("tasks").app.registry.get(task["task_type"])
+    assert handler is not None
+    handler.function(**task["payload"])
