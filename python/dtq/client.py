@@ -20,6 +20,7 @@ from dtq.errors import (
     from_core,
 )
 from dtq.handles import Handle
+from dtq.models import TaskStatus
 from dtq.options import EnqueueOptions, TaskOptions
 from dtq.plan import Plan, make_plan
 from dtq.settings import Settings
@@ -176,7 +177,7 @@ class Client:
             return Handle(self, task_id, plan.queue, plan.retention_ms)
         existing = self.existing(plan, answer)
         if existing is not None:
-            return Handle(self, existing, plan.queue, duplicate=True)
+            return Handle(self, existing, plan.queue, duplicate=True, ended_as=self.ended_as(answer))
         raise self.refusal(plan, task_id, answer)
 
     @staticmethod
@@ -185,6 +186,12 @@ class Client:
         if answer.code == "d" or (answer.code == "u" and plan.return_existing):
             return answer.detail.split(" ", 1)[0]
         return None
+
+    @staticmethod
+    def ended_as(answer: Answer) -> TaskStatus | None:
+        """How the earlier task that answers had ended, where that is known."""
+        status = answer.detail.partition(" ")[2]
+        return TaskStatus(status) if answer.code == "d" and status else None
 
     def refusal(self, plan: Plan, task_id: str, answer: Answer) -> DtqError:
         """The error that an answer stands for."""

@@ -27,16 +27,27 @@ SUCCEEDED = TaskStatus.SUCCEEDED.code
 
 
 class Handle(Generic[R]):
-    """One task. `id` and `queue` name it; `duplicate` is True where an earlier task answered for the enqueue."""
+    """One task. `id` and `queue` name it; `duplicate` is True where an earlier task answered for the enqueue.
 
-    __slots__ = ("_ended", "_looked", "_retention_ms", "_source", "duplicate", "id", "queue")
+    `ended_as`: how that task had ended, as its idempotency key tells also when its record is gone; None where it has
+    not ended, and for all other handles.
+    """
+
+    __slots__ = ("_ended", "_looked", "_retention_ms", "_source", "duplicate", "ended_as", "id", "queue")
 
     def __init__(
-        self, source: Source, task_id: str, queue: str, retention_ms: int | None = None, duplicate: bool = False
+        self,
+        source: Source,
+        task_id: str,
+        queue: str,
+        retention_ms: int | None = None,
+        duplicate: bool = False,
+        ended_as: TaskStatus | None = None,
     ) -> None:
         self.id = task_id
         self.queue = queue
         self.duplicate = duplicate
+        self.ended_as = ended_as
         self._source = source
         self._retention_ms = retention_ms
         # What was read once the task had ended, in bulk by as_completed and gather; None: nothing was kept.

@@ -89,6 +89,7 @@ def test_one_bad_item_hides_no_other(server: ApiServer, child: Child) -> None:
         (10, "accepted", None),
     ]
     assert found[1]["details"] == {"field": "priority"}
+    assert found[2]["status"] == "succeeded"
     assert found[3]["details"] == {"task_id": running}
     assert found[4]["queue"] == "elsewhere"
     assert found[5]["task_id"] == "mine"

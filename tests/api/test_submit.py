@@ -186,7 +186,10 @@ def test_the_idempotency_key_of_the_header_wins(server: ApiServer, child: Child)
     assert again.json()["details"] == {"task_id": first.json()["task_id"]}
     child.settle(child.claim()[0])
     late = post(server, '{"payload": {"b": 2, "a": 1}, "task_type": "noop"}', **{"Idempotency-Key": "of the header"})
-    assert (late.status_code, late.json()) == (200, {**first.json(), "duplicate": True})
+    assert (late.status_code, late.json()) == (200, {**first.json(), "duplicate": True, "status": "succeeded"})
+    assert server.client.delete(f"/api/v1/tasks/{first.json()['task_id']}").status_code == 204
+    kept = post(server, '{"payload": {"b": 2, "a": 1}, "task_type": "noop"}', **{"Idempotency-Key": "of the header"})
+    assert kept.json() == late.json(), "the key answers after its task's record is gone"
     other = post(server, '{"task_type":"noop","payload":{"a":3}}', **{"Idempotency-Key": "of the header"})
     assert refusal(other) == (409, "IDEMPOTENCY_KEY_REUSED")
     assert post(server, body).status_code == 202  # the body's own key is free

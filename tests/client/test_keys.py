@@ -97,6 +97,7 @@ def test_a_key_covers_its_window_and_no_more(app: dtq.App, child: Child, wait_un
     child.settle(child.claim()[0])
     again = app.enqueue("noop", {}, idempotency_key="K", idempotency_ttl=hold)
     assert (again.id, again.duplicate, again.result(timeout=0)) == (first.id, True, {"ok": 1})
+    assert (first.ended_as, again.ended_as) == (None, dtq.TaskStatus.SUCCEEDED)
     wait_until(lambda: not app.broker.command("EXISTS", app.broker.keys.idempotency("default", "K")), 2)
     later = app.enqueue("noop", {}, idempotency_key="K", idempotency_ttl=hold)
     assert (later.id == first.id, later.duplicate) == (False, False)

@@ -189,17 +189,19 @@ class Intake:
         return b"".join(lines), problem
 
     def _note(self, first: int, queue: str, group: _Group, answers: Sequence[Answer], lines: list[bytes]) -> None:
-        end = b'","queue":"%s"}\n' % queue.encode()
+        end = b'","queue":"%s"' % queue.encode()
         for place, plan, task_id, answer in zip(group.places, group.plans, group.chunk.ids, answers, strict=True):
-            outcome = b"accepted"
+            outcome, more = b"accepted", b"}\n"
             if answer.code != "a":
                 existing = self._client.existing(plan, answer)
                 if existing is None:
                     lines[place] = _line(first + place, self._client.refusal(plan, task_id, answer))
                     continue
-                task_id, outcome = existing, b"duplicate"
-            lines[place] = b'{"index":%d,"outcome":"%s","task_id":"%s%s' % (
-                first + place, outcome, task_id.encode(), end,
+                task_id, outcome, status = existing, b"duplicate", self._client.ended_as(answer)
+                if status is not None:
+                    more = b',"status":"%s"}\n' % status.value.encode()
+            lines[place] = b'{"index":%d,"outcome":"%s","task_id":"%s%s%s' % (
+                first + place, outcome, task_id.encode(), end, more,
             )  # fmt: skip
 
 

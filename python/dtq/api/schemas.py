@@ -76,11 +76,12 @@ class TaskSubmission(BaseModel):
 
 
 class Submitted(BaseModel):
-    """The task that answers for a submission. duplicate: it is an earlier one."""
+    """The task that answers for a submission. duplicate: it is an earlier one; status: how that had ended."""
 
     task_id: str
     queue: str
     duplicate: bool
+    status: Status | None = Field(None, description="Of a duplicate by its idempotency key.")
 
 
 BATCH_OUTCOME: dict[str, Any] = {
@@ -92,6 +93,7 @@ BATCH_OUTCOME: dict[str, Any] = {
         "outcome": {"enum": ["accepted", "duplicate", "invalid", "conflict", "refused", "unknown", "stopped"]},
         "task_id": {"type": "string"},
         "queue": {"type": "string"},
+        "status": {"type": "string"},
         "code": {"type": "string"},
         "message": {"type": "string"},
         "details": {"type": "object"},

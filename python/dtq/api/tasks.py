@@ -59,6 +59,8 @@ async def submit(request: Request) -> Response:
         served.rejections.note(error, queue)
         raise
     answer = {"task_id": handle.id, "queue": handle.queue, "duplicate": handle.duplicate}
+    if handle.ended_as is not None:
+        answer["status"] = handle.ended_as.value
     location = f"{request.scope.get('root_path', '')}/api/v1/tasks/{handle.id}?queue={handle.queue}"
     return Json(answer, 200 if handle.duplicate else 202, {"Location": location})
 
