@@ -59,6 +59,7 @@ def tab(site: Site, context: BrowserContext) -> Iterator[Tab]:
     yield tab
     tab.page.close()
     assert tab.complaints == []
+    assert "Traceback" not in site.log
 
 
 @pytest.fixture

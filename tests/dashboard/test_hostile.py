@@ -155,7 +155,9 @@ def test_many_members_open_piece_by_piece(site: Site, tab: Tab) -> None:
     tab.fits()
 
 
-def test_the_password_and_the_keys_are_nowhere(site: Site, tab: Tab) -> None:
+def test_keys_and_sessions_are_neither_in_pages_nor_in_the_log(site: Site, tab: Tab) -> None:
     tab.open("")
     assert "the-key-of" not in tab.page.content()
-    assert "the-key-of" not in site.log
+    assert "The dashboard is at http://127.0.0.1:" in site.log
+    for secret in ("the-key-of", "client_id", "dtq_session", "Traceback"):
+        assert secret not in site.log

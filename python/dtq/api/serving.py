@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from ipaddress import ip_address
 from types import FrameType
 from typing import cast
@@ -18,15 +19,29 @@ _LOGS = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"()": "dtq.logs.formatter"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"quiet": {"()": "dtq.api.serving.Quiet"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["quiet"]}},
     "loggers": {
         name: {"handlers": ["stderr"], "level": level}
         for name, level in (("uvicorn", "INFO"), ("dtq", "INFO"), ("nicegui", "WARNING"), ("asyncio", "WARNING"))
     },
 }
 """To stderr, one line a record, as text or as JSON (DTQ_LOG_JSON); those of the dashboard and its library too."""
+_CHATTER = ('%s - "WebSocket ', "connection open", "connection closed")
 GRACE_S = 10
 """How long open requests may go on after SIGTERM; those that wait or listen are ended at once."""
+
+
+class Quiet(logging.Filter):
+    """Leaves out what is said at each websocket, its address with all that stands in it: there is no access log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for what is left out."""
+        return not (record.levelno == logging.INFO and record.name == "uvicorn.error" and _is_chatter(record.msg))
+
+
+def _is_chatter(message: object) -> bool:
+    return isinstance(message, str) and message.startswith(_CHATTER)
 
 
 def serve(app: App | None = None, *, host: str | None = None, port: int | None = None, insecure: bool = False) -> None:

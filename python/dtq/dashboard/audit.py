@@ -41,6 +41,7 @@ class Audit:
                 tag("span", classes="push")
                 self._back = button("Newer", self._newer, small=True)
                 self._on = button("Older", self._older, small=True)
+        enable(self._back, False, self._on, False)
         page.live(self._load)
 
     async def _older(self) -> None:

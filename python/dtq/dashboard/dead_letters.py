@@ -9,7 +9,7 @@ from nicegui import ui
 from dtq.dashboard import text
 from dtq.dashboard.layout import page_head
 from dtq.dashboard.page import Page
-from dtq.dashboard.parts import button, enable, here, set_text, tag, task_address
+from dtq.dashboard.parts import answer_of, button, enable, here, set_text, tag, task_address
 from dtq.dashboard.progress import Progress
 from dtq.dashboard.queue_choice import QueueChoice
 from dtq.dashboard.requeue import edit_and_requeue
@@ -46,7 +46,8 @@ class DeadLetters:
             tag("span", classes="push")
             self._choice = QueueChoice(self._name, self._other_queue)
         self._progress = Progress(page)
-        with tag("section", classes="card"):
+        self._filter = tag("section", classes="card")
+        with self._filter:
             self._build_filter()
         with tag("section", classes="card"):
             self._build_acts()
@@ -59,13 +60,22 @@ class DeadLetters:
                 on_act=self._edit,
                 on_select=self._selected,
             )
-            with tag("div", classes="table-foot"):
+            self._foot = tag("div", classes="table-foot")
+            with self._foot:
                 self._told = tag("span", "")
                 tag("span", classes="push")
                 self._back = button("Newer", self._newer, small=True)
                 self._on = button("Older", self._older, small=True)
         self._selected([])
+        self._show_parts(acts=False)
         page.live(self._load)
+
+    def _show_parts(self, *, acts: bool) -> None:
+        """What belongs to a queue is there once one is chosen; what acts on dead letters, where there are some."""
+        for part in (self._filter, self._foot):
+            part.visible = bool(self._name)
+        self._choice.visible = bool(self._name)
+        self._acts.visible = acts
 
     def _build_filter(self) -> None:
         with tag("div", classes="filters five"):
@@ -147,13 +157,14 @@ class DeadLetters:
         self._progress.show()
         if not self._name:
             self._table.show([])
+            self._show_parts(acts=False)
             return
         now_ms = self._page.now_ms
         found = await self._queue().adead_letter_page(self._which, limit=ROWS, cursor=self._behind[-1])
         shown, self._next = found.letters, found.cursor
         self._letters = {letter.entry: letter for letter in shown}
         self._table.show([_row(letter, now_ms) for letter in shown])
-        self._acts.visible = bool(shown)
+        self._show_parts(acts=bool(shown))
         enable(self._back, len(self._behind) > 1, self._on, self._next is not None)
         total = dead.get(self._name, 0)
         told = f"Page {len(self._behind)}, {text.plural(len(shown), 'dead letter')} of {text.number(total)}"
@@ -253,8 +264,7 @@ class DeadLetters:
             with tag("div", classes="buttons"):
                 button("Keep things as they are", lambda: dialog.submit(None))
                 button("Requeue all", submit, "main")
-        answer = await dialog
-        dialog.delete()
+        answer = await answer_of(dialog)
         return None if answer is None else float(answer)
 
 

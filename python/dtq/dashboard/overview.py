@@ -42,7 +42,8 @@ class Overview:
                 ("Rate", None),
             )
         )
-        with tag("div", classes="charts"):
+        self._charts = tag("div", classes="charts")
+        with self._charts:
             self._throughput = Chart(
                 "Throughput",
                 (Line("succeeded", GOOD, area=True), Line("submitted", CALM)),
@@ -81,6 +82,7 @@ class Overview:
         self._choice.show({row.name: row.name for row in rows})
         chosen = [row for row in rows if self._queue in ("", row.name)]
         self._show_figures(chosen, sum(not worker.draining for worker in workers))
+        self._charts.visible = bool(rows)  # where nothing is yet, the empty state below says what to do
         self._show_charts(await figures.history(self._queue or None))
         self._table.show([_row(row) for row in rows])
 

@@ -18,7 +18,7 @@ from dtq.dashboard.access import Access, Visitor
 from dtq.dashboard.bulk import BulkActs
 from dtq.dashboard.feed import Feed
 from dtq.dashboard.figures import Figures
-from dtq.dashboard.parts import button, set_text, tag
+from dtq.dashboard.parts import answer_of, button, set_text, tag
 from dtq.errors import DtqError
 from dtq.off_loop import in_thread
 
@@ -160,9 +160,7 @@ class Page:
             with tag("div", classes="buttons"):
                 button("Keep things as they are", lambda: dialog.submit(False))
                 button(yes, lambda: dialog.submit(True), "danger filled")
-        answer = await dialog
-        dialog.delete()
-        return bool(answer)
+        return bool(await answer_of(dialog))
 
     def go(self, address: str) -> None:
         """Opens another page of the dashboard, by its relative address."""

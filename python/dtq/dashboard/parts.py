@@ -128,6 +128,14 @@ def empty(title: str, hint: str, code: str = "") -> Element:
     return made
 
 
+async def answer_of(dialog: ui.dialog) -> Any:
+    """What was submitted to a dialog, which is then removed; None where it was left, or its page."""
+    answer = await dialog
+    if not dialog.is_deleted:
+        dialog.delete()
+    return answer
+
+
 class Figures:
     """A row of figures, each under its name."""
 

@@ -28,6 +28,15 @@ class QueueChoice:
         """The queue that is chosen."""
         return str(self._select.value or "")
 
+    @property
+    def visible(self) -> bool:
+        """Whether it is there to be seen."""
+        return bool(self._select.visible)
+
+    @visible.setter
+    def visible(self, value: bool) -> None:
+        self._select.visible = value
+
     def show(self, queues: Mapping[str, str], value: str | None = None) -> None:
         """queues: name and label of each. value: another choice. What is chosen stays, also where it is not known."""
         chosen = self.value if value is None else value

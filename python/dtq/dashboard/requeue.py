@@ -9,7 +9,7 @@ from nicegui import ui
 
 from dtq.dashboard import text
 from dtq.dashboard.page import Page
-from dtq.dashboard.parts import button, set_text, tag
+from dtq.dashboard.parts import answer_of, button, set_text, tag
 from dtq.errors import InvalidTask
 from dtq.models import Task
 from dtq.raw_json import read_object
@@ -51,8 +51,7 @@ async def edit_and_requeue(page: Page, queue: str, name: str, task: Task) -> Non
         with tag("div", classes="buttons"):
             button("Cancel", lambda: dialog.submit(None))
             button("Requeue", check, "main")
-    chosen: tuple[dict[str, Any], datetime | None] | None = await dialog
-    dialog.delete()
+    chosen: tuple[dict[str, Any], datetime | None] | None = await answer_of(dialog)
     if chosen is None:
         return
     payload, until = chosen

@@ -52,6 +52,7 @@ class Tasks:
                 tag("span", classes="push")
                 self._back = button("Previous", self._previous, small=True)
                 self._on = button("Next", self._following, small=True)
+        enable(self._back, False, self._on, False)
         timer = page.live(self._load)
         live.on_value_change(lambda event: timer.activate() if event.value else timer.deactivate())
 
