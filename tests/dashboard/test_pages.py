@@ -246,3 +246,18 @@ def test_an_outage_is_told_and_ends(site: Site, tab: Tab) -> None:
     page.locator(".banner").wait_for(state="hidden", timeout=15_000)
     handle = site.enqueue("echo", queue, {"value": 1})
     tab.row(handle.id).wait_for()
+
+
+def test_many_queues_stand_on_pages(site: Site, tab: Tab) -> None:
+    """The last test of this file: the queues stay."""
+    for number in range(110):
+        site.app.broker.prepare_queue(f"many-{number:03}")
+    names = site.app.queue_names()
+    tab.open("queues", "tbody tr:visible")
+    tab.page.get_by_text(f"1 to 100 of {len(names)}", exact=True).wait_for()
+    assert tab.page.locator("tbody tr").count() == 100
+    tab.press("Next")
+    tab.page.get_by_text(f"101 to {len(names)} of {len(names)}", exact=True).wait_for()
+    tab.row(names[-1]).wait_for()
+    tab.press("Previous")
+    tab.row(names[0]).first.wait_for()

@@ -10,7 +10,7 @@ page.py                       one open page: reads off the loop, acts, asks, tel
 parts.py table.py json_tree.py charts.py text.py progress.py   what pages are built of
 figures.py feed.py bulk.py    what all pages share: figures, events, acts that take their time
 overview.py tasks.py task.py queues.py workers.py dead_letters.py events.py audit.py   a page each
-requeue.py queue_cells.py     editing a payload; the figures of a queue as cells
+requeue.py queue_cells.py queue_choice.py   editing a payload; queues as cells, and to choose from
 mount.py                      all of it onto an API
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 from nicegui import ui
 from starlette.requests import Request
@@ -25,6 +26,7 @@ NAVIGATION = (
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "dtq_theme"
 _THEME_ICONS = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
+_SHEET = crc32((FILES / "style.css").read_bytes())
 _GROUNDS = {"light": "#f6f7f9", "dark": "#0f1216"}
 
 
@@ -62,7 +64,8 @@ def _dress(theme: str) -> None:
         f"@media(prefers-color-scheme:dark){{html{{background:{_GROUNDS['dark']}}}}}"
     )
     # The ground at once, so that no white page flashes up before the library has started.
-    ui.add_head_html(f'<style>{ground}</style><link rel="stylesheet" href="style.css">')
+    # The number keeps browsers from using the sheet of another version for an hour.
+    ui.add_head_html(f'<style>{ground}</style><link rel="stylesheet" href="style.css?{_SHEET}">')
     ui.dark_mode({"auto": None, "light": False, "dark": True}[theme])
 
 
