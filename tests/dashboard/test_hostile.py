@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.dashboard.harness import Site, Tab
@@ -134,6 +135,13 @@ def test_a_quarter_of_a_megabyte_is_cut_and_can_be_seen(site: Site, tab: Tab) ->
         tab.open(address, "tbody tr:visible")
         assert len(tab.page.content()) < 200_000
         untouched(tab)
+    queue.pause()
+    tab.press("Edit and requeue")
+    edited = {"text": 'y"<' * 60_000}
+    tab.page.get_by_label("Payload (JSON object)").fill(json.dumps(edited))
+    tab.press("Requeue", tab.page.locator(".dialog-card"))
+    tab.told("is queued again with another payload")
+    assert bad.task().payload == edited
 
 
 def test_many_members_open_piece_by_piece(site: Site, tab: Tab) -> None:
