@@ -54,6 +54,14 @@ def test_anything_at_all_ends(body: bytes, cuts: list[int]) -> None:
         split(b"[" + body, cuts)
 
 
+def test_a_list_does_not_end_with_a_brace() -> None:
+    splitter = ListItems(100)
+    found: list[Item] = []
+    with pytest.raises(InvalidTask, match="a } stands where item 1"):
+        found.extend(splitter.feed(b"[{},{}}"))
+    assert list(ListItems(100).feed(b"[{},{}")) == [b"{}"]
+
+
 def test_a_line_that_is_too_long_is_told_once_and_kept_nowhere() -> None:
     lines = Lines(10)
     assert list(lines.feed(b"1\n")) == [b"1"]

@@ -115,6 +115,8 @@ class ListItems:
                     self._start = at + 1
             else:
                 if depth == 1:
+                    if token == b"}":
+                        raise InvalidTask("body", f"a }} stands where item {self._count} or the list should end")
                     yield from self._item(at, token != b",")
                 if token != b",":
                     depth -= 1
