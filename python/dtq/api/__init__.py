@@ -4,6 +4,7 @@
 Needs the extra `dtq[api]`. docs/http.md is its manual.
 
 application.py     the app as a whole: routes, what stands before and behind them, its OpenAPI description
+connection.py      bounds of what comes before a request is one
 front_door.py      every request: id, key, origin, security headers, what went wrong
 authentication.py  keys and their names
 errors.py          errors as answers
@@ -19,6 +20,7 @@ request_bodies.py  bodies of acts, checked against their models
 schemas.py         what bodies look like, for the OpenAPI description
 bodies.py          values of dtq as bodies
 readiness.py       whether work can be done
+threads.py         for calls that block, which are not waited for without end
 served.py          what the routes of one app share
 serving.py         the server: where it listens, and what it refuses
 The others hold the routes that their names tell.

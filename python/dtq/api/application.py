@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import get_running_loop
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -28,6 +27,7 @@ from dtq.api.errors import (
 from dtq.api.front_door import OPEN, FrontDoor
 from dtq.api.schemas import refusals
 from dtq.api.served import Served
+from dtq.api.threads import Threads
 from dtq.app import App
 from dtq.errors import DtqError
 from dtq.off_loop import in_thread
@@ -52,7 +52,7 @@ def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         # The loop's own would be a few threads, and whoever queues dead letters again at a rate holds one.
-        get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "dtq-api"))
+        get_running_loop().set_default_executor(Threads(THREADS, settings.enqueue_deadline_s))
         try:
             yield
         finally:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dtq.api.authentication import ApiKeys
@@ -80,6 +81,8 @@ class FrontDoor:
             return
         try:
             await self._app(scope, receive, send_on)
+        except ClientDisconnect:
+            return  # before its request was whole: nothing was done, and nobody is there to be told
         except Exception as error:
             failed = f"request {state['request_id']} failed: {class_name(error)}"
             log.error("%s\n%s", failed, trace_of(error))

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from dtq.api.application import create_app
 from dtq.api.authentication import ApiKeys
+from dtq.api.connection import Connection
 from dtq.app import App
 from dtq.errors import InvalidSettings
 
@@ -86,7 +87,7 @@ def server_config(app: App, *, host: str | None, port: int | None, insecure: boo
         host=host,
         port=port,
         loop="uvloop",
-        http="httptools",
+        http=Connection,
         ws="websockets-sansio",
         ws_max_size=65_536,
         ws_per_message_deflate=False,
