@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import dtq
+from dtq.api import create_app
 from dtq.api.authentication import ApiKeys
 from tests.api.server import ApiServer, refusal
 from tests.servers import PrivateServer
@@ -146,6 +147,12 @@ def test_with_keys_or_at_ones_own_risk_every_name_is_taken(locked: ApiServer, re
     assert locked.client.get("/health", headers={"Host": "dtq.example"}).status_code == 200
     with ApiServer(redis_server.url, insecure=True) as server:
         assert server.client.get("/health", headers={"Host": "dtq.example"}).status_code == 200
+
+
+@pytest.mark.parametrize("wrong", ["*", "https://app.example/path", "app.example", "https://ok.example, null"])
+def test_origins_that_are_none(redis_server: PrivateServer, wrong: str) -> None:
+    with dtq.App(redis_server.url, api_origins=wrong) as app, pytest.raises(dtq.InvalidSettings, match="is no origin"):
+        create_app(app)
 
 
 def test_no_cors_unless_it_is_set(server: ApiServer, redis_server: PrivateServer) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from dtq._core import id_time_ms
+from dtq.api.batch import Intake
 from dtq.clock import SYSTEM
+from dtq.errors import InvalidTask
 from tests.api.server import ApiServer, refusal
 from tests.broker.driver import Child
 from tests.servers import PrivateServer
@@ -221,6 +224,29 @@ def test_a_long_batch_keeps_nobody_waiting(server: ApiServer) -> None:
         assert len(sending.result()) == 50_000
     assert probes > 5
     assert slowest < 1
+
+
+def test_a_body_that_takes_long_to_split_leaves_others_their_turn(server: ApiServer) -> None:
+    turns = 0
+
+    async def piece() -> AsyncGenerator[bytes]:
+        yield 500_000 * b"["
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def split() -> None:
+        going = asyncio.create_task(others())
+        with pytest.raises(InvalidTask, match="the list has no end"):
+            async for _ in Intake(server.api.state.served).outcomes(piece()):
+                pass
+        going.cancel()
+
+    asyncio.run(split())
+    assert turns > 30
 
 
 def test_a_client_that_leaves_stops_its_batch(server: ApiServer, wait_until: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import get_running_loop
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -29,12 +30,13 @@ from dtq.api.schemas import refusals
 from dtq.api.served import Served
 from dtq.api.threads import Threads
 from dtq.app import App
-from dtq.errors import DtqError
+from dtq.errors import DtqError, InvalidSettings
 from dtq.off_loop import in_thread
 
 PREFIX = "/api/v1"
 THREADS = 40
 """For calls that block: lists, acts of operators, metrics."""
+_ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _EXPOSED = ("X-Request-ID", "Retry-After", "Location")
 
 
@@ -113,7 +115,14 @@ class _Api(FastAPI):
 
 
 def _origins(text: str | None) -> list[str]:
-    return [origin.strip().rstrip("/") for origin in (text or "").split(",") if origin.strip()]
+    origins = [origin.strip().rstrip("/") for origin in (text or "").split(",") if origin.strip()]
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            shown = origin[:100]
+            raise InvalidSettings(
+                [f"api_origins (DTQ_API_ORIGINS): {shown!r} is no origin; give such as https://app.example"]
+            )
+    return origins
 
 
 def _version() -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from asyncio import CancelledError, Queue, create_task
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from asyncio import CancelledError, Queue, create_task, sleep
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +30,8 @@ from dtq.plan import Plan
 NDJSON = "application/x-ndjson"
 OTHER_NAMES = ("application/ndjson", "application/jsonl", "application/x-jsonlines")
 SPARE_IDS = 50
+_PART_BYTES = 16_384
+"""So much is split at a time: of nothing but brackets that takes 60 ms, in which nobody else is served."""
 _OUTCOMES = {422: "invalid", 413: "invalid", 409: "conflict", 429: "refused"}
 
 router = APIRouter(tags=["tasks"])
@@ -105,26 +107,28 @@ class Intake:
             await blocks.put(None)
 
     async def _blocks(self, body: AsyncGenerator[bytes]) -> AsyncGenerator[_Block]:
-        """Whatever has come, in blocks: a client that sends little at a time is answered at once."""
-        splitter, count = None, 0
-        async for piece in body:
-            if splitter is None:
-                if piece.isspace():
-                    continue
-                splitter = items_of(piece, self._served.body_limit)
-            for block in self._encoded(splitter.feed(piece), count):
-                count = block.first + block.size
-                yield block
-        if splitter is not None:
-            for block in self._encoded(splitter.finish(), count):
-                yield block
+        """Whatever has come, in blocks: a client that sends little at a time is answered at once.
 
-    def _encoded(self, items: Iterator[Item], first: int) -> Iterator[_Block]:
-        """The items as blocks; what ends them before their time is raised behind the last one."""
-        block = _Block(first)
-        self._ids = []  # an id tells when its task was made
+        What ends the body before its time is raised behind the last item.
+        """
+        splitter, block = None, _Block(0)
         try:
-            for item in items:
+            async for piece in body:
+                self._ids = []  # an id tells when its task was made
+                if splitter is None:
+                    if piece.isspace():
+                        continue
+                    splitter = items_of(piece, self._served.body_limit)
+                for at in range(0, len(piece), _PART_BYTES):
+                    for item in splitter.feed(piece[at : at + _PART_BYTES]):
+                        if self._add(block, item):
+                            yield block
+                            block = _Block(block.first + block.size)
+                    await sleep(0)  # others have their turn
+                if block.size:
+                    yield block
+                    block = _Block(block.first + block.size)
+            for item in splitter.finish() if splitter is not None else ():
                 if self._add(block, item):
                     yield block
                     block = _Block(block.first + block.size)
