@@ -6,8 +6,9 @@ Counters are kept by the scripts that move tasks; times are told by children, on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -29,9 +30,16 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_PAIRS: Final = 2000
 """With more pairs of queue and task type, timings are told by queue alone (the label `task_type` is empty)."""
 
+MOST_QUEUES: Final = 1000
+"""With more queues, those with the fewest submits are told of as one, `(other)`: whoever submits names queues."""
+OTHER: Final = "(other)"
+
 Samples = Iterable[tuple[tuple[str, ...], float]]
 """Values by what stands in the labels behind `queue`."""
 
+AllTimings = Mapping[str, Mapping[str, "TypeTimings"]]
+"""By queue and task type."""
+_SUMMED = ("waiting", "running", "scheduled", "retrying", "dead")
 _ATTEMPTS: Mapping[str, str] = {
     "succeeded": "succeeded",
     "retried": "retried",
@@ -149,15 +157,36 @@ def exposition(broker: Broker) -> bytes:
     names = broker.queues()
     figures = broker.many_counts(names)
     timings = dict(zip(names, broker.timings(names), strict=True))
-    return generate_latest(_Families(figures, timings, len(broker.workers())))
+    return generate_latest(_Families(*_bounded(figures, timings), len(broker.workers())))
+
+
+def _bounded(figures: Sequence[QueueCounts], timings: AllTimings) -> tuple[Sequence[QueueCounts], AllTimings]:
+    """The same of at most MOST_QUEUES queues, and the sums of the others."""
+    if len(figures) <= MOST_QUEUES:
+        return figures, timings
+    ranked = sorted(figures, key=lambda counts: -counts.totals.get("submitted", 0))
+    others = ranked[MOST_QUEUES:]
+    totals: Counter[str] = Counter()
+    for counts in others:
+        totals.update(counts.totals)
+    other = replace(
+        others[0],
+        queue=OTHER,
+        oldest_ms=max(counts.oldest_ms or 0 for counts in others),
+        paused=all(counts.paused for counts in others),
+        totals=dict(totals),
+        **{name: sum(getattr(counts, name) for counts in others) for name in _SUMMED},
+    )
+    types = [timing for counts in others for timing in timings[counts.queue].values()]
+    kept = sorted(ranked[:MOST_QUEUES], key=lambda counts: counts.queue)
+    told = {counts.queue: timings[counts.queue] for counts in kept}
+    return [*kept, other], {**told, **({OTHER: {"": _sum(types)}} if types else {})}
 
 
 class _Families:
     """What generate_latest asks for its metrics."""
 
-    def __init__(
-        self, figures: Sequence[QueueCounts], timings: Mapping[str, Mapping[str, TypeTimings]], workers: int
-    ) -> None:
+    def __init__(self, figures: Sequence[QueueCounts], timings: AllTimings, workers: int) -> None:
         self._figures = figures
         self._workers = workers
         self._timings = timings

@@ -191,6 +191,26 @@ def test_a_scrape_of_a_thousand_queues_is_bounded(broker: Broker) -> None:
     assert value(found, "dtq_task_wait_seconds_count", queue="q007", task_type="") == 3
 
 
+def test_queues_beyond_the_bound_are_told_of_as_one(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names come from whoever submits."""
+    monkeypatch.setattr("dtq.metrics.MOST_QUEUES", 2)
+    for queue, count in (("few", 1), ("many", 3), ("more", 2), ("none", 0), ("some", 1)):
+        broker.prepare_queue(queue)
+        broker.command("SADD", broker.keys.queues(), queue)
+        for _ in range(count):
+            enqueue(broker, 1, queue=queue)
+    broker.observe({"many": cell("a"), "few": cell("b"), "some": cell("c")})
+    found = scrape(broker)
+    assert {dict(labels)["queue"] for _, labels in found if "queue" in dict(labels)} == {"many", "more", "(other)"}
+    assert value(found, "dtq_tasks_submitted_total", queue="many") == 3
+    assert value(found, "dtq_tasks_submitted_total", queue="(other)") == 2
+    assert value(found, "dtq_queue_depth", queue="(other)") == 2
+    assert value(found, "dtq_queue_oldest_age_seconds", queue="(other)") >= 0
+    assert value(found, "dtq_queue_paused", queue="(other)") == 0
+    one = value(found, "dtq_task_wait_seconds_count", queue="many", task_type="a")
+    assert value(found, "dtq_task_wait_seconds_count", queue="(other)", task_type="") == 2 * one > 0
+
+
 def test_the_app_renders_the_same(clean_server: PrivateServer) -> None:
     with dtq.App(clean_server.url) as app:
         app.enqueue("noop")
