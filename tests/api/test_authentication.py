@@ -194,8 +194,13 @@ def test_the_documentation_has_a_policy_that_it_can_live_with(server: ApiServer)
     assert "unsafe-eval" not in policy
     assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
     assert "<script>" not in page.text
+    assert page.text.count(' integrity="sha384-') == page.text.count("https://cdn.") == 2
+    assert " https://cdn.jsdelivr.net;" not in policy  # not all that lies there
     assert server.client.get("/docs/start.js").headers["content-type"].startswith("text/javascript")
     schema = server.client.get("/openapi.json").json()
+    for path, operations in schema["paths"].items():  # without the world outside, too
+        for operation in operations.values():
+            assert f"<code>{path}</code></td><td><strong>{operation['summary']}." in page.text.replace("&#x27;", "'")
     assert schema["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
     assert schema["paths"]["/health"]["get"]["security"] == []
     assert schema["paths"]["/api/v1/tasks"]["post"]["security"] == [{"key": []}]
