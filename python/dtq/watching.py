@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +27,21 @@ _AGAIN_S = 5.0
 _STEP_S = 1.0
 
 
+def check_event_types(names: Iterable[str]) -> frozenset[str]:
+    """These names as a set. Raises InvalidTask for one that is no event."""
+    types = frozenset(names)
+    if unknown := sorted(types.difference(EVENT_TYPES)):
+        raise InvalidTask("types", f"{unknown[0]!r} is no event; use some of {', '.join(EVENT_TYPES)}")
+    return types
+
+
+def is_meant(event: Mapping[str, Any], queues: Collection[str] | None, types: Collection[str] | None) -> bool:
+    """Whether an event is of these queues and types; None: of all."""
+    if types is not None and event.get("type") not in types:
+        return False
+    return queues is None or event.get("queue") in queues
+
+
 class Events:
     """A watcher of events: iterate it with `for` or `async for`, or ask with `get`; close it after use, or use `with`.
 
@@ -45,9 +60,7 @@ class Events:
     ) -> None:
         self._broker = broker
         self._queues = None if queues is None else [check_queue(queue) for queue in queues]
-        self._types = None if types is None else frozenset(types)
-        if unknown := sorted((self._types or frozenset()) - frozenset(EVENT_TYPES)):
-            raise InvalidTask("types", f"{unknown[0]!r} is no event; use some of {', '.join(EVENT_TYPES)}")
+        self._types = None if types is None else check_event_types(types)
         self._clock = clock
         self._subscription: Subscription | None = None
         self._listen_at = 0.0
@@ -78,18 +91,13 @@ class Events:
                     self._listen()
                     self._listen_at = now + _AGAIN_S
                 found = subscription.get(max(0.0, min(until - now, _STEP_S)))
-                if meant := [event for event in found if self._means(event)]:
+                if meant := [event for event in found if is_meant(event, self._queues, self._types)]:
                     return meant
                 if self._closed or self._clock.monotonic() >= until:
                     return []
         except BaseException:
             self._let_go()
             raise
-
-    def _means(self, event: dict[str, Any]) -> bool:
-        if self._types is not None and event.get("type") not in self._types:
-            return False
-        return self._queues is None or event.get("queue") in self._queues
 
     def _listen(self) -> None:
         for queue in self._broker.queues() if self._queues is None else self._queues:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from dtq import _core
 from dtq.api.errors import ApiError, as_api_error
 from dtq.api.items import Item, items_of
-from dtq.api.limits import IDLE_TIME_S, pieces, require_json
+from dtq.api.limits import IDLE_TIME_S, NDJSON, pieces, require_json
 from dtq.api.outbox import Outbox
 from dtq.api.schemas import BATCH_OUTCOME, TaskSubmission, refusals
 from dtq.api.served import Served, served_by
@@ -27,7 +27,6 @@ from dtq.client import CHUNK_BYTES, CHUNK_TASKS
 from dtq.errors import DtqError
 from dtq.plan import Plan
 
-NDJSON = "application/x-ndjson"
 OTHER_NAMES = ("application/ndjson", "application/jsonl", "application/x-jsonlines")
 SPARE_IDS = 50
 _PART_BYTES = 16_384

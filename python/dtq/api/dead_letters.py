@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from dtq.api.bodies import dead_letter_body, dead_letter_summary
 from dtq.api.errors import Json, as_api_error
-from dtq.api.limits import Cursor, PageSize, QueueName
+from dtq.api.limits import NDJSON, Cursor, PageSize, QueueName, Text
 from dtq.api.queues import known
 from dtq.api.request_bodies import BulkRequeue, Requeue, Selection, body_of, read_as
 from dtq.api.schemas import BULK_OUTCOME, DeadLetterDetail, DeadLetterPage, Purged, Requeued, refusals
@@ -20,14 +20,11 @@ from dtq.api.served import served_by
 from dtq.dead_letters import DeadLetter, DeadLetterFilter
 from dtq.errors import DtqError
 
-NDJSON = "application/x-ndjson"
-
 router = APIRouter(tags=["dead letters"])
 Name = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9._:-]{1,128}$", description="Id of the task, or of the entry: 1700000000000-0.")
 ]
 Age = Annotated[float | None, Query(ge=0, allow_inf_nan=False)]
-Text = Annotated[str | None, Query(max_length=255)]
 _BULK: dict[int | str, dict[str, Any]] = {
     200: {"content": {NDJSON: {"schema": BULK_OUTCOME}}, "description": "A line for each, then one with the sums."},
     **refusals(404, 413, 415),

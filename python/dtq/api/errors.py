@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -20,6 +20,7 @@ from dtq.errors import (
     UniqueConflict,
 )
 
+_MOST_PROBLEMS = 20
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
@@ -102,11 +103,14 @@ async def answer_http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def answer_invalid_request(request: Request, error: RequestValidationError) -> Response:
-    """For parameters and bodies that are out of bounds; what was given is not repeated."""
-    problems = [
-        {"field": ".".join(str(step) for step in problem["loc"][1:]) or "body", "problem": str(problem["msg"])}
-        for problem in error.errors()
-    ]
-    message = f"{problems[0]['field']}: {problems[0]['problem']}" if problems else "the request is not valid"
-    made = ApiError(422, "INVALID_REQUEST", message, {"field": problems[0]["field"], "problems": problems[:20]})
+    """For parameters that are out of bounds."""
+    made = invalid_request((problem["loc"][1:], problem["msg"]) for problem in error.errors())
     return error_response(made, request_id_of(request))
+
+
+def invalid_request(problems: Iterable[tuple[Iterable[object], object]]) -> ApiError:
+    """The answer to a parameter or body out of bounds. problems: steps to each place, and what is wrong there; one or
+    more. What was given is not repeated."""
+    told = [{"field": ".".join(map(str, steps)) or "body", "problem": str(problem)} for steps, problem in problems]
+    field, problem = told[0]["field"], told[0]["problem"]
+    return ApiError(422, "INVALID_REQUEST", f"{field}: {problem}", {"field": field, "problems": told[:_MOST_PROBLEMS]})

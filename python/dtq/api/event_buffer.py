@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from dtq.models import TERMINAL_STATUSES
+from dtq.watching import is_meant
 
 LIMIT = 5000
 """Most events that wait for one client."""
@@ -48,9 +49,7 @@ class EventBuffer:
 
     def wants(self, event: Mapping[str, Any]) -> bool:
         """Whether this client has asked for an event."""
-        if self._types is not None and event.get("type") not in self._types:
-            return False
-        return self.queues is None or event.get("queue") in self.queues
+        return is_meant(event, self.queues, self._types)
 
     def put(self, told: Told) -> None:
         """Keep an event."""

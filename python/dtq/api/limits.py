@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from dtq.api.errors import ApiError
 from dtq.errors import PayloadTooLarge
+from dtq.listing import MOST
 from dtq.settings import QUEUE_NAME
 
 BODY_TIME_S = 30.0
@@ -18,7 +19,8 @@ BODY_TIME_S = 30.0
 IDLE_TIME_S = 60.0
 """How long a stream of tasks may be silent."""
 LONGEST_WAIT_S = 60.0
-LONGEST_PAGE = 1000
+NDJSON = "application/x-ndjson"
+"""Lines of JSON, in both directions."""
 _ENVELOPE_BYTES = 65_536
 """Room for everything but the payload: options, 4 KiB of metadata, 4 KiB of headers, and spaces."""
 _ESCAPED = 4
@@ -27,11 +29,12 @@ _ESCAPED = 4
 TaskId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,128}$", description="Id of the task.")]
 QueueName = Annotated[str, Path(pattern=f"^{QUEUE_NAME.pattern}$", description="Name of the queue.")]
 TaskType = Annotated[str, Path(max_length=255, description="Task type.")]
+Text = Annotated[str | None, Query(max_length=255)]
 SomeQueue = Annotated[
     str | None,
     Query(pattern=f"^{QUEUE_NAME.pattern}$", description="Queue; without it all known ones are asked."),
 ]
-PageSize = Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="Most items of a page.")]
+PageSize = Annotated[int, Query(ge=1, le=MOST, description="Most items of a page.")]
 Cursor = Annotated[str | None, Query(max_length=512, description="`cursor` of the page before.")]
 Wait = Annotated[
     float,

@@ -10,13 +10,12 @@ from starlette.responses import Response
 
 from dtq.api.bodies import task_summary
 from dtq.api.errors import Json
-from dtq.api.limits import Cursor, PageSize, SomeQueue
+from dtq.api.limits import Cursor, PageSize, SomeQueue, Text
 from dtq.api.schemas import Status, TaskPage
 from dtq.api.served import served_by
 from dtq.api.submission import moment
 
 router = APIRouter(tags=["tasks"])
-Text = Annotated[str | None, Query(max_length=255)]
 Time = Annotated[
     str | None,
     Query(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
-from dtq.api.errors import ApiError
+from dtq.api.errors import invalid_request
 from dtq.api.limits import read_body, require_json
 from dtq.dead_letters import DeadLetterFilter
 from dtq.raw_json import read_json
@@ -68,13 +68,8 @@ async def read_as(request: Request, model: type[Model], limit: int) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        problems = [
-            {"field": ".".join(str(step) for step in problem["loc"]) or "body", "problem": problem["msg"]}
-            for problem in error.errors(include_url=False, include_input=False)
-        ]
-        message = f"{problems[0]['field']}: {problems[0]['problem']}"
-        details = {"field": problems[0]["field"], "problems": problems[:20]}
-        raise ApiError(422, "INVALID_REQUEST", message, details) from None
+        problems = error.errors(include_url=False, include_input=False)
+        raise invalid_request((problem["loc"], problem["msg"]) for problem in problems) from None
 
 
 def body_of(model: type[BaseModel], *, required: bool = False) -> dict[str, Any]:

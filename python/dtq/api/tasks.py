@@ -85,12 +85,8 @@ async def result(request: Request, task_id: TaskId, queue: SomeQueue = None, wai
     """200 once it has ended, with its `result` or its `error`; 410 where its result is not kept (retention 0)."""
     served = served_by(request)
     handle = await find(served, task_id, queue)
-    try:
-        return _ended(handle, await handle.aresult(timeout=0))
-    except TaskFailed as error:
-        return _failed(handle, error)
-    except ResultTimeout:
-        pass
+    if (ended := await _ended(handle)) is not None:
+        return ended
     task = await handle.atask()
     if task.retention == timedelta(0) and not task.status.terminal:
         raise ResultNotKept(
@@ -98,13 +94,10 @@ async def result(request: Request, task_id: TaskId, queue: SomeQueue = None, wai
         )
     if wait:
         await served.waiting.until_ended(handle, wait)
-    try:
-        return _ended(handle, await handle.aresult(timeout=0))
-    except TaskFailed as error:
-        return _failed(handle, error)
-    except ResultTimeout:
-        status = (await handle.astatus()).value
-        return Json({"task_id": handle.id, "queue": handle.queue, "status": status}, 202)
+    if (ended := await _ended(handle)) is not None:
+        return ended
+    status = (await handle.astatus()).value
+    return Json({"task_id": handle.id, "queue": handle.queue, "status": status}, 202)
 
 
 @router.post(
@@ -159,16 +152,19 @@ async def find(served: Served, task_id: str, queue: str | None) -> Handle[Any]:
     return await in_thread(served.app.get, task_id)
 
 
-def _ended(handle: Handle[Any], value: object) -> Response:
-    return Json({"task_id": handle.id, "queue": handle.queue, "status": "succeeded", "result": value, "error": None})
-
-
-def _failed(handle: Handle[Any], error: TaskFailed) -> Response:
-    why = {
-        "code": error.code,
-        "message": error.error,
-        "error_class": error.error_class,
-        "cause": error.cause,
-        "traceback": error.traceback,
-    }
-    return Json({"task_id": handle.id, "queue": handle.queue, "status": error.status, "result": None, "error": why})
+async def _ended(handle: Handle[Any]) -> Response | None:
+    """How a task has ended, its result or its error; None where it has not."""
+    about = {"task_id": handle.id, "queue": handle.queue}
+    try:
+        return Json({**about, "status": "succeeded", "result": await handle.aresult(timeout=0), "error": None})
+    except ResultTimeout:
+        return None
+    except TaskFailed as error:
+        why = {
+            "code": error.code,
+            "message": error.error,
+            "error_class": error.error_class,
+            "cause": error.cause,
+            "traceback": error.traceback,
+        }
+        return Json({**about, "status": error.status, "result": None, "error": why})
