@@ -20,7 +20,7 @@ PACKAGE = ROOT / "python" / "dtq"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("errors", "clock", "_stale"),
-    ("models", "backoff", "settings", "failure", "waiting", "history", "logs"),
+    ("models", "backoff", "settings", "failure", "waiting", "history", "logs", "legible"),
     ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts", "raw_json"),
     ("broker", "transport", "wire"),
     (
@@ -122,6 +122,20 @@ def test_imports_point_downward() -> None:
         if found.target != "dtq" and (other := layer(found.target)) is not None and other > own
     ]
     assert upward == []
+
+
+def test_surfaces_stand_apart() -> None:
+    """Command line, API and dashboard share verbs, and nothing of each other; the dashboard is served by the API."""
+    surfaces = {"cli", "api", "dashboard"}
+    crossing = [
+        f"{where(name, found.line)} imports {found.target}"
+        for name in modules()
+        if name != "dtq" and (own := name.split(".")[1]) in surfaces
+        for found in inside(name)
+        if found.target != "dtq" and (other := found.target.split(".")[1]) in surfaces - {own}
+        if (own, other) != ("dashboard", "api")
+    ]
+    assert crossing == []
 
 
 def test_the_package_root_is_for_users_only() -> None:

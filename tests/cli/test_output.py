@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from dtq.cli.output import age, print_error, print_fields, print_json, print_table, printable, without_secrets
+from dtq.cli.output import print_error, print_fields, print_json, print_table, without_secrets
+from dtq.legible import age, printable
 
 HOSTILE = "a\r\nb\x1b[31mred\x1b[0m\x85c\u2028d\u202ee\x00f\x9b2J"
 

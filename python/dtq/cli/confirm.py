@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dtq.cli.output import printable
+from dtq.legible import printable
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -7,8 +7,9 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from dtq.cli.output import age, console
+from dtq.cli.output import console
 from dtq.clock import SYSTEM
+from dtq.legible import age
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

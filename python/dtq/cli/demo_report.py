@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dtq.cli.output import age, print_fields, print_line, print_table
+from dtq.cli.output import print_fields, print_line, print_table
 from dtq.demo.files import short_name
+from dtq.legible import age
 from dtq.models import Task, TaskStatus
 
 _TOP = 5

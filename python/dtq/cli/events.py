@@ -19,8 +19,9 @@ from dtq.cli.connection import (
 )
 from dtq.cli.exit_codes import DONE
 from dtq.cli.manual import Manual, exits
-from dtq.cli.output import print_error, printable
+from dtq.cli.output import print_error
 from dtq.clock import SYSTEM
+from dtq.legible import printable
 
 if TYPE_CHECKING:
     from dtq.watching import Events

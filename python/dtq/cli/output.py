@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING
 
+from dtq.legible import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -17,22 +19,6 @@ _PIPE_COLUMNS = 160
 
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.]*://)[^/\s?#]*@", re.IGNORECASE)
 _SECRET_QUERY = re.compile(r"([?&](?:username|password)=)[^&\s]*", re.IGNORECASE)
-
-
-def printable(text: object, limit: int = 500) -> str:
-    """Return `text` on one line with every control, invisible or direction-changing character escaped.
-
-    Names, error texts and results in Redis were written by others: an escape sequence or a line end among them must
-    not forge a line or steer the terminal. limit: longest answer in characters; what is cut is marked by "…".
-    """
-    raw = str(text)
-    cut = raw if len(raw) <= limit else raw[: max(limit - 1, 0)] + "…"
-    if cut.isprintable():
-        return cut
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in cut
-    )
 
 
 def without_secrets(text: str) -> str:
@@ -108,15 +94,3 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
     for name, value in listed:
         sys.stdout.write(f"{name:<{width}}  {printable(value, 4000)}\n")
     sys.stdout.flush()
-
-
-def age(seconds: float) -> str:
-    """Return a duration in the two largest units that matter: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for size, name, smaller, smaller_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {name} {rest} {smaller_name}" if rest else f"{whole // size} {name}"
-    return f"{whole} s"

@@ -7,8 +7,9 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TypeVar
 
-from dtq.cli.output import console, printable
+from dtq.cli.output import console
 from dtq.clock import SYSTEM
+from dtq.legible import printable
 
 T = TypeVar("T")
 

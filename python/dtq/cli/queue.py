@@ -12,10 +12,11 @@ from dtq.cli.confirm import Yes, confirmed, whole_steps
 from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
 from dtq.cli.exit_codes import DONE, NOT_FOUND, REFUSED
 from dtq.cli.manual import COUNT_FIELDS, Manual, command, exits, within
-from dtq.cli.output import age, print_error, print_fields, print_json, print_line, print_table
+from dtq.cli.output import print_error, print_fields, print_json, print_line, print_table
 from dtq.cli.progress import followed
 from dtq.cli.timings import ROW, TYPE_FIELDS, hour, slowest_first
 from dtq.history import COUNTS
+from dtq.legible import age
 
 if TYPE_CHECKING:
     from dtq.app import App

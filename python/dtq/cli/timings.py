@@ -8,8 +8,8 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from dtq.cli.output import age
 from dtq.history import COUNTS, Minute, Timing, TypeTimings
+from dtq.legible import age
 
 _QUANTILES = {"p50_seconds": 0.5, "p95_seconds": 0.95, "p99_seconds": 0.99}
 SPREAD_FIELDS = "count, mean_seconds, p50_seconds, p95_seconds, p99_seconds"

@@ -103,8 +103,9 @@ def _on_screen(look: Look, interval: float, looks: int | None) -> int:
 
 def _again(look: Look, before: Figures) -> tuple[Figures, str]:
     """The next look; the one before, and what is wrong, while the server cannot be reached."""
-    from dtq.cli.output import printable, without_secrets
+    from dtq.cli.output import without_secrets
     from dtq.errors import BrokerUnavailable
+    from dtq.legible import printable
 
     try:
         return look.take(), ""

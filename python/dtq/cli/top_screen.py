@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dtq.cli.figures import Figures, QueueFigures
-from dtq.cli.output import longest, printable
+from dtq.cli.output import longest
 from dtq.cli.queue import duration_ms, named
 from dtq.cli.timings import ROW
 from dtq.cli.workers import NONE_ALIVE, child_rows, worker_row
+from dtq.legible import printable
 
 if TYPE_CHECKING:
     from rich.console import Group, JustifyMethod, RenderableType

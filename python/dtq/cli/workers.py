@@ -8,8 +8,9 @@ from datetime import datetime
 from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
 from dtq.cli.exit_codes import DONE
 from dtq.cli.manual import WORKER_FIELDS, Manual, exits, within
-from dtq.cli.output import age, print_json, print_line, print_table
+from dtq.cli.output import print_json, print_line, print_table
 from dtq.clock import SYSTEM
+from dtq.legible import age
 from dtq.workers import Child, Worker
 
 NONE_ALIVE = "no worker is alive; start one: dtq worker module:app"

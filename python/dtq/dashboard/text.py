@@ -9,8 +9,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from dtq.cli.output import age, printable
 from dtq.errors import InvalidTask
+from dtq.legible import age, printable
 
 CELL = 120
 """Longest text of a table's cell, in characters."""
