@@ -176,3 +176,8 @@ def test_the_worker_page_names_every_option_of_the_command() -> None:
     words = [name for name in inspect.signature(worker).parameters if name not in {"context", "application", "preload"}]
     missing = [word for word in words if f"`--{word.replace('_', '-')}`" not in text]
     assert missing == []
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    for name in ("pyproject.toml", "Cargo.toml"):
+        assert f'\nversion = "{dtq.__version__}"\n' in (ROOT / name).read_text(), name

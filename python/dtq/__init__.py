@@ -61,6 +61,7 @@ from dtq.errors import (
 from dtq.handles import AsCompleted, Handle, agather, as_completed, gather
 from dtq.models import VALID_TRANSITIONS, AttemptRecord, Task, TaskStatus, transition
 from dtq.options import EnqueueOptions
+from dtq.release import VERSION as __version__
 from dtq.settings import Settings
 from dtq.side_effects import aonce, once
 
@@ -70,8 +71,6 @@ if TYPE_CHECKING:
     from dtq.queues import Queue, Requeued
     from dtq.watching import Events
     from dtq.workers import Worker
-
-__version__ = "0.1.0"
 
 _FOR_OPERATORS = {
     "DeadLetter": "dtq.dead_letters",

@@ -6,7 +6,6 @@ import re
 from asyncio import get_running_loop
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import FastAPI
@@ -32,6 +31,7 @@ from dtq.api.threads import Threads
 from dtq.app import App
 from dtq.errors import DtqError, InvalidSettings
 from dtq.off_loop import in_thread
+from dtq.release import VERSION
 
 PREFIX = "/api/v1"
 THREADS = 40
@@ -65,7 +65,7 @@ def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
 
     api = _Api(
         title="dtq",
-        version=_version(),
+        version=VERSION,
         description="Submit tasks, look at them, wait for them, and operate their queues.",
         docs_url=None,
         redoc_url=None,
@@ -123,10 +123,3 @@ def _origins(text: str | None) -> list[str]:
                 [f"api_origins (DTQ_API_ORIGINS): {shown!r} is no origin; give such as https://app.example"]
             )
     return origins
-
-
-def _version() -> str:
-    try:
-        return version("dtq")
-    except PackageNotFoundError:
-        return "0"

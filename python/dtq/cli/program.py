@@ -30,6 +30,7 @@ from dtq.cli.connection import RedisUrl, use_redis_url
 from dtq.cli.exit_codes import CODES_HELP, DONE, FAILED, INTERRUPTED, USAGE, code_of
 from dtq.cli.manual import command
 from dtq.cli.output import print_error
+from dtq.release import VERSION
 
 program = typer.Typer(
     name="dtq",
@@ -42,9 +43,7 @@ program = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"dtq {version('dtq')}")
+        typer.echo(f"dtq {VERSION}")
         raise typer.Exit
 
 

@@ -49,7 +49,7 @@ class Workers:
         if list(self._cards) != [worker.id for worker in workers]:
             self._body.clear()
             with self._body:
-                self._cards = {worker.id: _Card(worker) for worker in workers}
+                self._cards = {worker.id: _Card() for worker in workers}
         for worker in workers:
             self._cards[worker.id].show(worker, self._page.now_ms)
 
@@ -57,7 +57,7 @@ class Workers:
 class _Card:
     """One worker."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self) -> None:
         self._known: tuple[object, ...] = ()
         with tag("section", classes="card"):
             self._head = tag("div", classes="card-head")

@@ -20,6 +20,7 @@ from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, DtqError, InvalidSettings, InvalidTask, UnsupportedServer
 from dtq.logs import one_line
 from dtq.options import check_queue
+from dtq.release import VERSION
 from dtq.settings import Settings
 from dtq.worker.channel import Message
 from dtq.worker.exits import CLEAN, UNAVAILABLE, USAGE
@@ -194,12 +195,6 @@ def _server_answers(broker: Broker, queues: list[str], signals: Signals) -> bool
 
 def _facts(app_path: str, settings: Settings, queues: list[str]) -> dict[str, Any]:
     """What the worker tells of itself with its lease."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        release = version("dtq")
-    except PackageNotFoundError:
-        release = "unknown"
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -207,6 +202,6 @@ def _facts(app_path: str, settings: Settings, queues: list[str]) -> dict[str, An
         "children": settings.children,
         "queues": queues,
         "started_ms": SYSTEM.now_ms(),
-        "version": release,
+        "version": VERSION,
         "python": sys.version.split()[0],
     }
