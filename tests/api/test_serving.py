@@ -164,9 +164,10 @@ def test_the_app_that_servers_find_by_name(clean_server: PrivateServer, wait_unt
 
 
 def test_mounted_in_another_app(clean_server: PrivateServer, wait_until: WaitUntil) -> None:
-    outer = FastAPI()
     with dtq.App(clean_server.url, api_key="ops:key") as app:
-        outer.mount("/queue", create_app(app))
+        api = create_app(app)
+        outer = FastAPI(lifespan=lambda _: api.router.lifespan_context(api))
+        outer.mount("/queue", api)
         server = uvicorn.Server(uvicorn.Config(outer, port=0, log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
@@ -182,11 +183,13 @@ def test_mounted_in_another_app(clean_server: PrivateServer, wait_until: WaitUnt
             assert client.get("/queue/api/v1/tasks", headers={"X-API-Key": "wrong"}).status_code == 401
             assert client.get("/queue/docs").status_code == 200
             assert client.get("/health").status_code == 404
+            assert client.post("/queue/api/v1/tasks", json={"task_type": ""}).status_code == 422
             with client.stream("GET", "/queue/api/v1/events") as events:
                 assert events.status_code == 200
         server.should_exit = True
         thread.join(15)
         assert not thread.is_alive()
+        assert app.queue().counts().totals["rejected:invalid"] == 1, "what was not counted yet is counted at the end"
 
 
 def test_an_address_that_is_taken() -> None:

@@ -44,7 +44,8 @@ def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
     """The HTTP API of an App (a new one, of the environment's settings, where none is given), to serve or to mount.
 
     local_only: take requests that name this machine by an address or `localhost` only; for a server without keys.
-    What the App keeps open is closed with the API where the API has made it. Raises InvalidSettings.
+    What the App keeps open is closed with the API where the API has made it; whoever mounts it elsewhere runs its
+    lifespan (docs/http.md). Raises InvalidSettings.
     """
     own = app is None
     app = App() if app is None else app
