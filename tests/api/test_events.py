@@ -180,13 +180,12 @@ def test_an_outage_is_told() -> None:
         assert found == "TASK_QUEUED"
 
 
-def test_a_server_that_stops_says_so(clean_server: PrivateServer) -> None:
+def test_a_server_that_stops_says_so(clean_server: PrivateServer, wait_until: Callable[..., Any]) -> None:
     with ApiServer(clean_server.url) as server, websocket(server) as connection, stream(server) as found:
         task_id = server.accepted()
         waiting = threading.Thread(target=server.client.get, args=(f"/api/v1/tasks/{task_id}/result?wait=30",))
         waiting.start()
-        while not server.api.state.served.waiting._open:
-            time.sleep(0.005)
+        wait_until(lambda: server.api.state.served.waiting._open)
         started = time.monotonic()
         server.api.state.served.close()
         assert drain(connection) == 1001

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.api.server import ApiServer, refusal
 from tests.broker.driver import Child
+from tests.conftest import WaitUntil
 
 
 def result(server: ApiServer, task_id: str, **query: object) -> tuple[int, dict[str, object]]:
@@ -66,14 +67,13 @@ def test_a_result_that_is_not_kept(server: ApiServer, child: Child) -> None:
     assert refusal(server.client.get(f"/api/v1/tasks/{task_id}/result")) == (404, "TASK_NOT_FOUND")
 
 
-def test_a_long_poll_answers_when_the_task_ends(server: ApiServer, child: Child) -> None:
+def test_a_long_poll_answers_when_the_task_ends(server: ApiServer, child: Child, wait_until: WaitUntil) -> None:
     ids = [server.accepted() for _ in range(3)]
     claims = {claim.id: claim for claim in child.claim(want=3)}
     ended: dict[str, float] = {}
     with ThreadPoolExecutor() as pool:
         waits = [pool.submit(result, server, task_id, wait=20, queue="default") for task_id in ids for _ in range(2)]
-        while len(server.api.state.served.waiting._open.get("default", ())) < 3:
-            time.sleep(0.005)
+        wait_until(lambda: len(server.api.state.served.waiting._open.get("default", ())) == 3)
         for task_id in ids:
             child.settle(claims[task_id])
             ended[task_id] = time.monotonic()
@@ -107,13 +107,12 @@ def test_waits_out_of_bounds(server: ApiServer) -> None:
         assert answer.json()["details"]["field"] == "wait"
 
 
-def test_a_long_poll_lives_through_a_short_outage(server: ApiServer, child: Child) -> None:
+def test_a_long_poll_lives_through_a_short_outage(server: ApiServer, child: Child, wait_until: WaitUntil) -> None:
     task_id = server.accepted()
     claim = child.claim()[0]
     with ThreadPoolExecutor() as pool, server.app.broker.transport.client() as client:
         wait = pool.submit(result, server, task_id, wait=20, queue="default")
-        while not server.api.state.served.waiting._open:
-            time.sleep(0.005)
+        wait_until(lambda: server.api.state.served.waiting._open)
         for _ in range(5):
             client.client_kill_filter(_type="normal", skipme=True)
             time.sleep(0.02)
@@ -139,7 +138,7 @@ def test_a_cancel_says_what_it_did(server: ApiServer, child: Child) -> None:
     assert cancel("nobody") == (404, "TASK_NOT_FOUND")
 
 
-def test_a_thousand_cancels_of_one_task_have_one_winner(server: ApiServer) -> None:
+def test_ten_cancels_of_one_task_at_once_have_one_winner(server: ApiServer) -> None:
     task_id = server.accepted()
     barrier = threading.Barrier(10)
 

@@ -64,6 +64,11 @@ def test_it_listens_on_this_machine_only_and_stops_in_good_order(
         url = f"http://127.0.0.1:{port}/api/v1/tasks"
         task_id = httpx.post(url, json={"task_type": "noop"}).json()["task_id"]
         answers: list[int] = []
+
+        def looks() -> int:
+            with clean_server.client() as client:
+                return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
         waiting = threading.Thread(
             target=lambda: answers.append(httpx.get(f"{url}/{task_id}/result?wait=30", timeout=40).status_code)
         )
@@ -71,7 +76,8 @@ def test_it_listens_on_this_machine_only_and_stops_in_good_order(
         with httpx.stream("GET", f"http://127.0.0.1:{port}/api/v1/events", timeout=20) as events:
             lines = events.iter_lines()
             next(lines)
-            time.sleep(0.1)
+            seen = looks()
+            wait_until(lambda: looks() >= seen + 3)  # those of the request that waits
             started = time.monotonic()
             server.send_signal(signal.SIGTERM)
             assert any("EVENTS_END" in line for line in lines)
