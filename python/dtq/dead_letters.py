@@ -72,6 +72,13 @@ def is_entry(text: str) -> bool:
     return any(numbers) and all(number < 2**64 for number in numbers)  # no entry is 0-0
 
 
+def check_entry(field: str, text: str) -> str:
+    """The id of an entry, of a dead letter or an audited act, to go on behind. Raises InvalidTask, naming the field."""
+    if not is_entry(text):
+        raise InvalidTask(field, "it was not given by a listing; begin without one")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
     """Which dead letters are meant; what is not given does not count.

@@ -137,8 +137,13 @@ class Overview:
         return Events(self.client.broker, queues, types, self.client.clock)
 
     def audit(self, count: int = 100, before: str | None = None) -> list[AuditEntry]:
-        """The newest entries of the audit stream first; before: the `entry` of one to go on behind."""
-        return self.client.broker.audit_entries(count, before)
+        """The newest entries of the audit stream first; before: the `entry` of one to go on behind.
+
+        Raises InvalidTask for what is no entry.
+        """
+        from dtq.dead_letters import check_entry
+
+        return self.client.broker.audit_entries(count, None if before is None else check_entry("before", before))
 
     async def aaudit(self, count: int = 100, before: str | None = None) -> list[AuditEntry]:
         """`audit` without blocking the loop."""

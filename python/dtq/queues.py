@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dtq.announcing import REFUSALS, AnnouncedPages
 from dtq.client import Client
 from dtq.dead_letter_acts import EVERY, DeadLetterActs
-from dtq.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterPage, is_entry
+from dtq.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterPage, check_entry
 from dtq.errors import DtqError, InvalidTask, QueueFull, TaskNotFound
 from dtq.handles import Handle
 from dtq.history import MINUTES, Minute, TypeTimings
@@ -120,9 +120,11 @@ class Queue:
     ) -> Generator[DeadLetter]:
         """The dead letters that `which` accepts, newest first, read page by page.
 
-        before: the `entry` of a dead letter to go on behind. What dies meanwhile is not among them.
+        before: the `entry` of a dead letter to go on behind. What dies meanwhile is not among them. Raises InvalidTask
+        for what is no entry.
         """
-        return self._acts.walk(which, before=before, oldest_first=oldest_first)
+        behind = None if before is None else check_entry("before", before)
+        return self._acts.walk(which, before=behind, oldest_first=oldest_first)
 
     def dead_letter_page(
         self, which: DeadLetterFilter = EVERY, *, limit: int = 100, cursor: str | None = None
@@ -132,9 +134,7 @@ class Queue:
         limit: most of a page. cursor: that of the page before. A page may come back short, or empty, with a cursor: it
         looks at 2000 at most. Raises InvalidTask for what is no cursor.
         """
-        if cursor is not None and not is_entry(cursor):
-            raise InvalidTask("cursor", "it was not given by a listing; begin without one")
-        return self._acts.page(which, limit, cursor)
+        return self._acts.page(which, limit, None if cursor is None else check_entry("cursor", cursor))
 
     def dead_letter(self, name: str) -> DeadLetter:
         """A dead letter by the id of its task, or by its entry.

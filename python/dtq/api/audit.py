@@ -10,8 +10,7 @@ from dtq.api.errors import Json
 from dtq.api.limits import Cursor, PageSize
 from dtq.api.schemas import AuditPage
 from dtq.api.served import served_by
-from dtq.dead_letters import is_entry
-from dtq.errors import InvalidTask
+from dtq.dead_letters import check_entry
 
 router = APIRouter(tags=["audit"])
 
@@ -19,8 +18,7 @@ router = APIRouter(tags=["audit"])
 @router.get("/audit", summary="Read the audit", response_model=AuditPage)
 async def read(request: Request, limit: PageSize = 100, cursor: Cursor = None) -> Response:
     """Newest first; the newest 10 000 acts are kept."""
-    if cursor is not None and not is_entry(cursor):
-        raise InvalidTask("cursor", "it was not given by a listing; begin without one")
-    entries = await served_by(request).app.aaudit(limit, cursor)
+    behind = None if cursor is None else check_entry("cursor", cursor)
+    entries = await served_by(request).app.aaudit(limit, behind)
     following = entries[-1].entry if len(entries) == limit else None
     return Json({"entries": [audit_body(entry) for entry in entries], "cursor": following})

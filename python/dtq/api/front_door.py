@@ -22,7 +22,7 @@ log = logging.getLogger("dtq.api")
 OPEN = frozenset({"/health", "/ready"})
 """Paths that need no key."""
 DASHBOARD = "/dashboard"
-"""Everything beneath has a login of its own, and a content policy of its own."""
+"""Where the dashboard is mounted, if it is. Everything beneath has a login and a content policy of its own."""
 SAFE = frozenset({"GET", "HEAD"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:@+=/-]{1,128}")
 STRICT_POLICY = b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"

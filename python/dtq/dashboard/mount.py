@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from nicegui import app as pages
 from nicegui import ui
 
+from dtq.api.front_door import DASHBOARD
 from dtq.api.served import Served
 from dtq.api.serving import Server, run, server_config
 from dtq.app import App
@@ -29,8 +30,6 @@ from dtq.dashboard.task import OneTask
 from dtq.dashboard.tasks import Tasks
 from dtq.dashboard.workers import Workers
 
-PATH = "/dashboard"
-"""Where it is mounted; the front door of the API leaves what is beneath to the gate of the dashboard."""
 RECONNECT_S = 20.0
 """A page whose connection was lost for longer is loaded anew, without what was selected in it."""
 LARGEST_MESSAGE = 2 * 1024 * 1024
@@ -67,7 +66,7 @@ def mount_dashboard(api: FastAPI) -> None:
     pages.on_shutdown(desk.feed.close)  # pyright: ignore[reportUnknownMemberType]
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         api,
-        mount_path=PATH,
+        mount_path=DASHBOARD,
         title="dtq",
         favicon=FILES / "icon.svg",
         dark=None,
@@ -89,7 +88,7 @@ class _Server(Server):
         for server in self.servers:
             for bound in server.sockets:
                 host, port = bound.getsockname()[:2]
-                _log.info("The dashboard is at http://%s:%d%s", f"[{host}]" if ":" in host else host, port, PATH)
+                _log.info("The dashboard is at http://%s:%d%s", f"[{host}]" if ":" in host else host, port, DASHBOARD)
 
 
 def serve_dashboard(
