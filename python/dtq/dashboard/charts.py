@@ -25,7 +25,7 @@ class Line:
     bars: bool = False
     area: bool = False
 
-    def options(self, stack: bool) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Without its values."""
         made: dict[str, Any] = {
             "name": self.name,
@@ -34,10 +34,7 @@ class Line:
             "data": [],
         }
         if self.bars:
-            made |= {"barMaxWidth": 10, "barCategoryGap": "25%"}
-            if stack:
-                made["stack"] = "all"
-            return made
+            return made | {"barMaxWidth": 10, "barCategoryGap": "25%", "stack": "all"}
         made |= {"showSymbol": False, "lineStyle": {"width": 1.75, "color": self.colour}, "connectNulls": False}
         if self.area:
             made["areaStyle"] = {"opacity": 0.12, "color": self.colour}
@@ -56,45 +53,9 @@ class Chart:
                         with tag("span"):
                             tag("i").style(f"background: {line.colour}")
                             tag("span", line.name)
-            # The axes are plain settings; nothing in them comes from a task.
             suffix = f" {unit}" if unit else ""
             # The library types its options as a dict of anything, and keeps a copy of what it is given.
-            self._chart: Any = ui.echart(
-                {
-                    "animation": False,
-                    "textStyle": {"fontFamily": "Roboto, system-ui, sans-serif"},
-                    "useUTC": True,
-                    "grid": {"left": 8, "right": 18, "top": 16, "bottom": 6, "containLabel": True},
-                    "tooltip": {
-                        "trigger": "axis",
-                        "className": "chart-tooltip",
-                        "confine": True,
-                        "axisPointer": {"lineStyle": {"color": _QUIET}},
-                        ":valueFormatter": f"v => v == null ? '–' : {_ROUNDED} + '{suffix}'",
-                    },
-                    "xAxis": {
-                        "type": "time",
-                        "axisLine": {"lineStyle": {"color": _FAINT}},
-                        "axisTick": {"show": False},
-                        "axisLabel": {"color": _QUIET, "fontSize": 12, "hideOverlap": True, "formatter": "{HH}:{mm}"},
-                        "splitNumber": 4,
-                    },
-                    "yAxis": {
-                        "type": "value",
-                        "min": 0,
-                        "minInterval": 1 if whole else 0,
-                        "splitNumber": 3,
-                        "axisLabel": {
-                            "color": _QUIET,
-                            "fontSize": 12,
-                            ":formatter": f"v => v.toLocaleString('en') + '{suffix}'",
-                        },
-                        "splitLine": {"lineStyle": {"color": _FAINT}},
-                    },
-                    "series": [line.options(stack=True) for line in lines],
-                },
-                renderer="svg",
-            ).classes("chart")
+            self._chart: Any = ui.echart(_options(lines, suffix, whole), renderer="svg").classes("chart")
             self._chart.props["role"] = "img"
             self._chart.props["aria-label"] = f"{title}, the last hour by minutes"
 
@@ -107,3 +68,40 @@ class Chart:
         for old, new in zip(series, fresh, strict=True):
             old["data"] = new
         self._chart.update()
+
+
+def _options(lines: Sequence[Line], suffix: str, whole: bool) -> dict[str, Any]:
+    """What the chart looks like. suffix: behind values; whole: they are counts, so that no axis shows a part of one."""
+    return {
+        "animation": False,
+        "textStyle": {"fontFamily": "Roboto, system-ui, sans-serif"},
+        "useUTC": True,
+        "grid": {"left": 8, "right": 18, "top": 16, "bottom": 6, "containLabel": True},
+        "tooltip": {
+            "trigger": "axis",
+            "className": "chart-tooltip",
+            "confine": True,
+            "axisPointer": {"lineStyle": {"color": _QUIET}},
+            ":valueFormatter": f"v => v == null ? '–' : {_ROUNDED} + '{suffix}'",
+        },
+        "xAxis": {
+            "type": "time",
+            "axisLine": {"lineStyle": {"color": _FAINT}},
+            "axisTick": {"show": False},
+            "axisLabel": {"color": _QUIET, "fontSize": 12, "hideOverlap": True, "formatter": "{HH}:{mm}"},
+            "splitNumber": 4,
+        },
+        "yAxis": {
+            "type": "value",
+            "min": 0,
+            "minInterval": 1 if whole else 0,
+            "splitNumber": 3,
+            "axisLabel": {
+                "color": _QUIET,
+                "fontSize": 12,
+                ":formatter": f"v => v.toLocaleString('en') + '{suffix}'",
+            },
+            "splitLine": {"lineStyle": {"color": _FAINT}},
+        },
+        "series": [line.options() for line in lines],
+    }
