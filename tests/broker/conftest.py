@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import dtq
 from dtq.broker import Broker
 from dtq.settings import Settings
 from tests.broker.driver import QUEUE, check_invariants
@@ -24,3 +25,9 @@ def broker(settings: Settings) -> Iterator[Broker]:
     yield broker
     check_invariants(broker)
     broker.close()
+
+
+@pytest.fixture
+def app(broker: Broker) -> dtq.App:
+    """An app on the broker's server."""
+    return dtq.App(broker.settings.redis_url, queue=QUEUE)

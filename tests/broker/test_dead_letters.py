@@ -17,12 +17,6 @@ from tests.broker.driver import QUEUE, Child, enqueue, live, state
 
 
 @pytest.fixture
-def app(broker: Broker) -> dtq.App:
-    """An app on the broker's server."""
-    return dtq.App(broker.settings.redis_url, queue=QUEUE)
-
-
-@pytest.fixture
 def queue(app: dtq.App) -> Queue:
     """The operator's side of the queue."""
     return app.queue(actor="tester")

@@ -13,12 +13,6 @@ from tests.broker.test_moves import Story
 S = TaskStatus
 
 
-@pytest.fixture
-def app(broker: Broker) -> dtq.App:
-    """An app on the broker's server."""
-    return dtq.App(broker.settings.redis_url, queue=QUEUE)
-
-
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_has_ended_goes_and_what_lives_stays(broker: Broker, status: TaskStatus) -> None:
     """Record, mention and dead letter are gone; a live task is told by its status, and nothing is written."""

@@ -11,12 +11,6 @@ from dtq.broker import Broker
 from tests.broker.driver import QUEUE, Child, enqueue
 
 
-@pytest.fixture
-def app(broker: Broker) -> dtq.App:
-    """An app on the broker's server."""
-    return dtq.App(broker.settings.redis_url, queue=QUEUE)
-
-
 def facts(*children: Child, **more: Any) -> dict[str, Any]:
     """What a worker with these children tells of itself."""
     return {

@@ -25,12 +25,6 @@ from tests.broker.test_moves import Story
 S = TaskStatus
 
 
-@pytest.fixture
-def app(broker: Broker) -> dtq.App:
-    """An app on the broker's server."""
-    return dtq.App(broker.settings.redis_url, queue=QUEUE)
-
-
 def pages(app: dtq.App, queue: str | None = QUEUE, **options: Any) -> Iterator[TaskPage]:
     """Every page of a listing."""
     page = app.tasks(queue, **options)
@@ -285,16 +279,18 @@ def test_a_full_list_says_that_there_are_more(settings: Settings, broker: Broker
         assert list_tasks(silent, TaskFilter.checked("silent", status="succeeded")) == TaskPage((), None, True)
 
 
-def test_what_was_damaged_by_hand_is_shown_as_such(broker: Broker, app: dtq.App) -> None:
-    """It does not hide the others."""
-    first, second, third = end(broker, 3)
-    key = broker.keys.task(QUEUE, second)
-    record = broker.command("GET", key)
-    broker.command("SET", key, record[:-20] + b"x" * 10)
+def test_what_was_damaged_by_hand_hides_no_other(broker: Broker, app: dtq.App) -> None:
+    """What cannot be read is shown with the reason; what does not even tell its status is left out."""
+    ids = end(broker, 4)
+    keys = [broker.keys.task(QUEUE, task) for task in ids]
+    records = [broker.command("GET", key) for key in keys]
+    assert records[1].count(b'{"i":') == 1, "the payload"
+    broker.command("SET", keys[1], records[1].replace(b'{"i":', b'{"i"!'))
+    broker.command("SET", keys[2], records[2][:20])
     found = {task.id: task for task in app.tasks(QUEUE, status="succeeded").tasks}
-    assert {first, third} <= found.keys()
-    if second in found:
-        assert found[second].error
+    assert found.keys() == {ids[0], ids[1], ids[3]}
+    assert (found[ids[0]].error, found[ids[3]].error) == (None, None)
+    assert "the envelope is damaged" in str(found[ids[1]].error)
 
 
 @pytest.mark.parametrize(

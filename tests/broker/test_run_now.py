@@ -15,12 +15,6 @@ from tests.broker.test_moves import Story
 S = TaskStatus
 
 
-@pytest.fixture
-def app(broker: Broker) -> dtq.App:
-    """An app on the broker's server."""
-    return dtq.App(broker.settings.redis_url, queue=QUEUE)
-
-
 def server_ms(broker: Broker) -> int:
     """The server's clock."""
     seconds, microseconds = broker.command("TIME")

@@ -15,12 +15,6 @@ from tests.broker.driver import QUEUE, Child, enqueue
 from tests.servers import PrivateServer
 
 
-@pytest.fixture
-def app(broker: Broker) -> dtq.App:
-    """An app on the broker's server."""
-    return dtq.App(broker.settings.redis_url, queue=QUEUE)
-
-
 def run(broker: Broker, queue: str = QUEUE) -> str:
     """A task that is enqueued and succeeds."""
     child = Child(broker, queue=queue)
