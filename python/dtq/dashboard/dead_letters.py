@@ -9,7 +9,8 @@ from nicegui import ui
 from dtq.dashboard import text
 from dtq.dashboard.layout import page_head
 from dtq.dashboard.page import Page
-from dtq.dashboard.parts import answer_of, button, enable, here, set_text, tag, task_address
+from dtq.dashboard.pager import Pager
+from dtq.dashboard.parts import answer_of, button, here, set_text, tag, task_address
 from dtq.dashboard.progress import Progress
 from dtq.dashboard.queue_choice import QueueChoice
 from dtq.dashboard.requeue import edit_and_requeue
@@ -38,8 +39,6 @@ class DeadLetters:
     def __init__(self, page: Page) -> None:
         self._page = page
         self._name = page.query.get("queue", "")
-        self._behind: list[str | None] = [None]
-        self._next: str | None = None
         self._letters: dict[str, DeadLetter] = {}
         self._which = DeadLetterFilter()
         with page_head("Dead letters"):
@@ -60,19 +59,14 @@ class DeadLetters:
                 on_act=self._edit,
                 on_select=self._selected,
             )
-            self._foot = tag("div", classes="table-foot")
-            with self._foot:
-                self._told = tag("span", "")
-                tag("span", classes="push")
-                self._back = button("Newer", self._newer, small=True)
-                self._on = button("Older", self._older, small=True)
+            self._pager = Pager(self._turned, "Newer", "Older")
         self._selected([])
         self._show_parts(acts=False)
         page.live(self._load)
 
     def _show_parts(self, *, acts: bool) -> None:
         """What belongs to a queue is there once one is chosen; what acts on dead letters, where there are some."""
-        for part in (self._filter, self._foot):
+        for part in (self._filter, self._pager.foot):
             part.visible = bool(self._name)
         self._choice.visible = bool(self._name)
         self._acts.visible = acts
@@ -124,21 +118,12 @@ class DeadLetters:
         await self._start_over()
 
     async def _start_over(self) -> None:
-        self._behind = [None]
+        self._pager.start_over()
+        await self._turned()
+
+    async def _turned(self) -> None:
         self._table.select([])
         await self._page.refresh()
-
-    async def _older(self) -> None:
-        if self._next is not None:
-            self._behind.append(self._next)
-            self._table.select([])
-            await self._page.refresh()
-
-    async def _newer(self) -> None:
-        if len(self._behind) > 1:
-            self._behind.pop()
-            self._table.select([])
-            await self._page.refresh()
 
     def _selected(self, keys: list[str]) -> None:
         set_text(self._chosen, f"{len(keys)} selected" if keys else "Select some, or act on all that match")
@@ -160,15 +145,15 @@ class DeadLetters:
             self._show_parts(acts=False)
             return
         now_ms = self._page.now_ms
-        found = await self._queue().adead_letter_page(self._which, limit=ROWS, cursor=self._behind[-1])
-        shown, self._next = found.letters, found.cursor
+        found = await self._queue().adead_letter_page(self._which, limit=ROWS, cursor=self._pager.cursor)
+        shown = found.letters
         self._letters = {letter.entry: letter for letter in shown}
         self._table.show([_row(letter, now_ms) for letter in shown])
         self._show_parts(acts=bool(shown))
-        enable(self._back, len(self._behind) > 1, self._on, self._next is not None)
         total = dead.get(self._name, 0)
-        told = f"Page {len(self._behind)}, {text.plural(len(shown), 'dead letter')} of {text.number(total)}"
-        set_text(self._told, told + ("; little matches, go on looking with Older" if self._next and not shown else ""))
+        told = f"Page {self._pager.number}, {text.plural(len(shown), 'dead letter')} of {text.number(total)}"
+        told += "; little matches, go on looking with Older" if found.cursor and not shown else ""
+        self._pager.show(found.cursor, told)
 
     # --- acts ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from nicegui import ui
 from dtq.dashboard import text
 from dtq.dashboard.layout import page_head
 from dtq.dashboard.page import Page
-from dtq.dashboard.parts import TONES, button, enable, here, set_text, status_word, tag, task_address
+from dtq.dashboard.pager import Pager
+from dtq.dashboard.parts import TONES, here, status_word, tag, task_address
 from dtq.dashboard.queue_choice import QueueChoice
 from dtq.dashboard.table import Column, Row, Table, cell
 from dtq.errors import AmbiguousTaskId, DtqError
@@ -34,9 +35,6 @@ class Tasks:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._before: list[str | None] = []  # the cursors of the pages before this one
-        self._cursor: str | None = None
-        self._next: str | None = None
         with page_head("Tasks"):
             tag("span", classes="push")
             live = ui.switch("Live", value=True).props("dense")
@@ -47,12 +45,7 @@ class Tasks:
                 COLUMNS,
                 nothing=("No task matches", "Widen the filter above, or enqueue a task:", "dtq enqueue TASK_TYPE"),
             )
-            with tag("div", classes="table-foot"):
-                self._told = tag("span", "")
-                tag("span", classes="push")
-                self._back = button("Previous", self._previous, small=True)
-                self._on = button("Next", self._following, small=True)
-        enable(self._back, False, self._on, False)
+            self._pager = Pager(page.refresh)
         timer = page.live(self._load)
         live.on_value_change(lambda event: timer.activate() if event.value else timer.deactivate())
 
@@ -78,7 +71,7 @@ class Tasks:
         return {name: str(value) for name, value in found.items() if value}
 
     async def _filtered(self) -> None:
-        self._before, self._cursor = [], None
+        self._pager.start_over()
         self._page.note_address(here("tasks", **self._chosen()))
         await self._page.refresh()
 
@@ -96,17 +89,6 @@ class Tasks:
         else:
             self._page.go(task_address(found.queue, found.id))
 
-    async def _following(self) -> None:
-        if self._next is not None:
-            self._before.append(self._cursor)
-            self._cursor = self._next
-            await self._page.refresh()
-
-    async def _previous(self) -> None:
-        if self._before:
-            self._cursor = self._before.pop()
-            await self._page.refresh()
-
     # --- reading -------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
@@ -115,19 +97,17 @@ class Tasks:
             **chosen,
             **{name: text.read_moment(name, chosen[name]) for name, _ in TIMES if name in chosen},
         }
-        found = await self._page.read(self._page.app.tasks, limit=ROWS, cursor=self._cursor, **which)
+        found = await self._page.read(self._page.app.tasks, limit=ROWS, cursor=self._pager.cursor, **which)
         names = await self._page.read(self._page.app.queue_names)
         self._queue.show({name: name for name in names})
         now_ms = self._page.now_ms
         self._table.show([_row(task, now_ms) for task in found.tasks])
-        self._next = found.cursor
-        enable(self._back, bool(self._before), self._on, found.cursor is not None)
-        told = f"Page {len(self._before) + 1}, {text.plural(len(found.tasks), 'task')}"
+        told = f"Page {self._pager.number}, {text.plural(len(found.tasks), 'task')}"
         if found.cursor is not None and not found.tasks:
             told += "; little matches, go on looking with Next"
         if found.partial:
             told += "; of ended tasks only the newest are listed, older ones are found by their id"
-        set_text(self._told, told)
+        self._pager.show(found.cursor, told)
 
 
 def _field(label: str, value: str) -> ui.input:
