@@ -15,6 +15,8 @@ import pytest
 
 import dtq
 from dtq import scripts
+from dtq.cli import program as program  # registers the commands
+from dtq.cli.manual import COMMANDS
 from dtq.keys import Keys
 from dtq.options import OPTION_NAMES
 from dtq.settings import settings_table
@@ -181,3 +183,19 @@ def test_the_worker_page_names_every_option_of_the_command() -> None:
 def test_the_version_is_the_same_everywhere() -> None:
     for name in ("pyproject.toml", "Cargo.toml"):
         assert f'\nversion = "{dtq.__version__}"\n' in (ROOT / name).read_text(), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_shown_commands_exist(document: Path) -> None:
+    """In text as `dtq word`, and at the start of a line in blocks."""
+    text = document.read_text()
+    blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    words = r"dtq ([a-z]+)(?: ([a-z]+))?"
+    shown = re.findall(f"`{words}", text) + re.findall(rf"^(?:[A-Z_]+=\S+ )*{words}", blocks, re.MULTILINE)
+    groups = {words.split()[0] for words in COMMANDS if " " in words}
+    unknown = [
+        f"dtq {first} {second}".rstrip()
+        for first, second in shown
+        if (f"{first} {second}" if first in groups and second else first) not in {*COMMANDS, *groups}
+    ]
+    assert unknown == []
