@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import threading
@@ -144,15 +145,27 @@ def test_a_client_that_never_reads_is_given_up(
     child: Child,
     monkeypatch: pytest.MonkeyPatch,
     wait_until: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
     route: str,
 ) -> None:
     monkeypatch.setattr("dtq.api.event_hub.EventBuffer", small_buffers(20))
     monkeypatch.setattr(routes, "FAREWELL_S", 0.2)
-    with unread(server, WEBSOCKET if route == "websocket" else STREAM):
+    with unread(server, WEBSOCKET if route == "websocket" else STREAM) as connection:
         hub = server.api.state.served.events
         (buffer,) = hub._buffers
+
+        def transport() -> Any:
+            """The server's side of this connection, None once it is closed."""
+            here, known = connection.getsockname(), server._server.server_state.connections
+            return next((one.transport for one in list(known) if getattr(one, "client", None) == here), None)
+
+        transport().get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        until_it(lambda: transport().get_write_buffer_size() > 65_536, server)  # uvicorn waits from there on
         until_it(lambda: buffer.too_slow, server, child)
         wait_until(lambda: not hub._buffers)
+        # The socket goes too, unsent bytes and all: a mere close would wait for a reader.
+        wait_until(lambda: transport() is None)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_no_redis_is_refused_before_the_stream_begins() -> None:

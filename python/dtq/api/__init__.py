@@ -4,7 +4,7 @@
 Needs the extra `dtq[api]`. docs/http.md is its manual.
 
 application.py     the app as a whole: routes, what stands before and behind them, its OpenAPI description
-connection.py      bounds of what comes before a request is one
+connection.py      bounds of what comes before a request, and the end of who reads nothing
 front_door.py      every request: id, key, origin, security headers, what went wrong
 authentication.py  keys and their names
 errors.py          errors as answers

@@ -1,14 +1,17 @@
-"""One connection of a client: what comes before a request is one is bounded in bytes and time, and refused as JSON."""
+"""One connection of a client: what comes before a request is bounded, and who reads nothing can be given up."""
 
 from __future__ import annotations
 
 import os
-from asyncio import AbstractEventLoop
-from typing import Any
+from asyncio import AbstractEventLoop, sleep
+from typing import Any, cast
 
+from starlette.types import Scope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.http11 import Request
 
 from dtq.api.errors import ApiError, error_response
 
@@ -16,6 +19,19 @@ MOST_HEAD_BYTES = 65_536
 """So much may come that is neither a whole head (request line and headers) nor part of a body, a piece more or less."""
 HEAD_TIME_S = 30.0
 """How long a head may take from its first byte, and the first head of a connection from its beginning."""
+_ABANDON = "dtq.abandon"
+"""Extension of a scope: closes its connection at once, unsent bytes and all."""
+
+
+async def abandon(scope: Scope) -> None:
+    """Give up a client that reads nothing: an ordinary close would wait for it as long as it lives.
+
+    Does nothing under a server that is not `dtq api`.
+    """
+    close = scope.get("extensions", {}).get(_ABANDON)
+    if close is not None:
+        close()
+        await sleep(0)  # the server learns of it
 
 
 class Connection(HttpToolsProtocol):
@@ -61,6 +77,7 @@ class Connection(HttpToolsProtocol):
         """A request begins."""
         self._within_head = True
         super().on_message_begin()
+        cast(Scope, self.scope)["extensions"] = {_ABANDON: self.transport.abort}
 
     def on_headers_complete(self) -> None:
         """Its head is whole."""
@@ -98,3 +115,13 @@ class Connection(HttpToolsProtocol):
             head += [b"%b: %b\r\n" % header for header in answer.raw_headers]
             self.transport.write(b"".join((*head, b"connection: close\r\n\r\n", bytes(answer.body))))
         self.transport.close()
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Uvicorn's, which can be given up."""
+
+    def handle_connect(self, event: Request) -> None:
+        """A client asks for a websocket."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            cast(Scope, self.scope)["extensions"][_ABANDON] = self.transport.abort

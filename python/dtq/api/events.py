@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import FIRST_COMPLETED, create_task, timeout, wait
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import orjson
@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from dtq.api.connection import abandon
 from dtq.api.errors import ApiError, as_api_error, error_response
 from dtq.api.event_buffer import EventBuffer
 from dtq.api.served import served_by
@@ -68,6 +69,8 @@ class _Stream(StreamingResponse):
                     await wait({sending}, timeout=FAREWELL_S)
                 if sending.done():
                     sending.result()
+                else:
+                    await abandon(scope)
             finally:
                 overflow.cancel()
                 sending.cancel()
@@ -111,9 +114,15 @@ async def websocket(websocket: WebSocket, queues: Names = None, types: Names = N
             await wait(tasks)
         if [task for task in tasks if not task.cancelled() and task.exception() is not None] or not leaving.cancelled():
             return  # it has left
-        with suppress(TimeoutError, WebSocketDisconnect):
+        try:
             async with timeout(FAREWELL_S):
                 await websocket.close(*_farewell(buffer))
+                if buffer.too_slow:
+                    await _until_it_leaves(websocket)
+        except WebSocketDisconnect:
+            pass
+        except TimeoutError:
+            await abandon(websocket.scope)
 
 
 async def _send(websocket: WebSocket, buffer: EventBuffer) -> None:

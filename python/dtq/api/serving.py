@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from dtq.api.application import create_app
 from dtq.api.authentication import ApiKeys
-from dtq.api.connection import Connection
+from dtq.api.connection import Connection, WebSocketConnection
 from dtq.app import App
 from dtq.errors import InvalidSettings
 
@@ -88,7 +88,7 @@ def server_config(app: App, *, host: str | None, port: int | None, insecure: boo
         port=port,
         loop="uvloop",
         http=Connection,
-        ws="websockets-sansio",
+        ws=WebSocketConnection,
         ws_max_size=65_536,
         ws_per_message_deflate=False,
         lifespan="on",
