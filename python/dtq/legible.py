@@ -1,4 +1,4 @@
-"""Texts of others and durations, made fit for people to read: what the command line and the dashboard show."""
+"""Texts of others, durations and sizes, made fit for people to read: what the command line and the dashboard show."""
 
 from __future__ import annotations
 
@@ -29,3 +29,24 @@ def age(seconds: float) -> str:
             rest = whole % size // smaller
             return f"{whole // size} {name} {rest} {smaller_name}" if rest else f"{whole // size} {name}"
     return f"{whole} s"
+
+
+def duration(seconds: float) -> str:
+    """Return how long something took, in the unit that fits: 12 µs, 1.5 ms, 120 ms, 1.24 s, then as `age`."""
+    if seconds <= 0:
+        return "0 ms"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 10 else age(seconds)
+
+
+def size(count: int) -> str:
+    """Return bytes in the largest unit that keeps a digit before the point: 10 B, 7.0 MiB."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.2f} GiB"

@@ -9,7 +9,7 @@ from operator import add
 from typing import Any
 
 from dtq.history import COUNTS, Minute, Timing, TypeTimings
-from dtq.legible import age
+from dtq.legible import duration
 
 _QUANTILES = {"p50_seconds": 0.5, "p95_seconds": 0.95, "p99_seconds": 0.99}
 SPREAD_FIELDS = "count, mean_seconds, p50_seconds, p95_seconds, p99_seconds"
@@ -39,9 +39,9 @@ class TypeFigures:
         attempts, execution, wait = self.timings.attempts, self.timings.execution, self.timings.wait
         failures = sum(attempts.get(result, 0) for result in ("failed", "dead_lettered", "retried"))
         return [
-            *(self.task_type, execution.count, failures, duration(execution.mean)),
-            *(duration(execution.quantile(q)) for q in (0.5, 0.95, 0.99)),
-            duration(wait.quantile(0.95)),
+            *(self.task_type, execution.count, failures, _measured(execution.mean)),
+            *(_measured(execution.quantile(q)) for q in (0.5, 0.95, 0.99)),
+            _measured(wait.quantile(0.95)),
         ]
 
 
@@ -75,10 +75,6 @@ def hour(minutes: Iterable[Minute]) -> dict[str, Any]:
     return {**counts, "wait": spread(whole.wait), "execution": spread(whole.execution)}
 
 
-def duration(seconds: float) -> str:
-    """A duration for people, in the unit that fits."""
-    if seconds <= 0:
-        return "-"
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} us"
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else age(seconds)
+def _measured(seconds: float) -> str:
+    """A duration for people; "-" where nothing was measured."""
+    return duration(seconds) if seconds > 0 else "-"

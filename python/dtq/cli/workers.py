@@ -10,7 +10,7 @@ from dtq.cli.exit_codes import DONE
 from dtq.cli.manual import WORKER_FIELDS, Manual, exits, within
 from dtq.cli.output import print_json, print_line, print_table
 from dtq.clock import SYSTEM
-from dtq.legible import age
+from dtq.legible import age, size
 from dtq.workers import Child, Worker
 
 NONE_ALIVE = "no worker is alive; start one: dtq worker module:app"
@@ -69,7 +69,7 @@ def child_rows(worker: Worker, child: Child) -> list[list[object]]:
 
 def memory(private_bytes: int | None) -> str:
     """Bytes for people; "-" where they are not known."""
-    return "-" if private_bytes is None else f"{private_bytes / 1024 / 1024:.1f} MiB"
+    return "-" if private_bytes is None else size(private_bytes)
 
 
 def ago(moment: datetime) -> str:

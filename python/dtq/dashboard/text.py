@@ -9,6 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from dtq import legible
 from dtq.errors import InvalidTask
 from dtq.legible import age, printable
 
@@ -60,26 +61,13 @@ def rate(value: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes, in the largest unit that keeps a digit before the point."""
-    if count is None:
-        return "–"
-    value = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.2f} GiB"
+    """Bytes: 7.0 MiB."""
+    return "–" if count is None else legible.size(count)
 
 
 def duration(seconds: float | None) -> str:
-    """A time span: 0.4 ms, 12 ms, 1.24 s, 3 min 20 s."""
-    if seconds is None:
-        return "–"
-    if seconds < 0.0005:
-        return "0 ms" if seconds <= 0 else f"{seconds * 1000:.1f} ms"
-    if seconds < 1:
-        return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.2f} s" if seconds < 10 else age(seconds)
+    """A time span: 12 µs, 1.24 s, 3 min 20 s."""
+    return "–" if seconds is None else legible.duration(seconds)
 
 
 def moment(when: datetime | None) -> str:
