@@ -35,6 +35,18 @@ def check_event_types(names: Iterable[str]) -> frozenset[str]:
     return types
 
 
+def ask_for_events(broker: Broker, queues: Iterable[str] | None) -> None:
+    """Make the scripts of these queues publish for LISTEN_S seconds; None: of all known ones.
+
+    Raises BrokerUnavailable, for a queue that was named also where its keys were damaged by hand.
+    """
+    if queues is None:
+        broker.listen_many(broker.queues(), LISTEN_S)
+        return
+    for queue in queues:
+        broker.listen(queue, LISTEN_S)
+
+
 def is_meant(event: Mapping[str, Any], queues: Collection[str] | None, types: Collection[str] | None) -> bool:
     """Whether an event is of these queues and types; None: of all."""
     if types is not None and event.get("type") not in types:
@@ -100,8 +112,7 @@ class Events:
             raise
 
     def _listen(self) -> None:
-        for queue in self._broker.queues() if self._queues is None else self._queues:
-            self._broker.listen(queue, LISTEN_S)
+        ask_for_events(self._broker, self._queues)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while not self._closed:

@@ -74,6 +74,26 @@ def test_what_is_no_tasks_event(broker: Broker, app: dtq.App) -> None:
     ]
 
 
+def test_a_damaged_queue_silences_no_other(broker: Broker, app: dtq.App) -> None:
+    """Of all queues those are heard whose keys are whole; to name a damaged one is an error."""
+    broker.prepare_queue("damaged")
+    broker.command("SET", broker.keys.meta("damaged"), "nonsense")
+    broker.command("SCRIPT", "FLUSH")
+    with app.events() as events, app.events(["damaged"]) as named:
+        assert events.get(0) == []
+        task = run(broker)
+        assert events.get(5)[0]["task_id"] == task
+        with pytest.raises(dtq.BrokerUnavailable, match="WRONGTYPE"):
+            named.get(0)
+
+
+def test_many_queues_are_asked_for_events_in_few_round_trips(broker: Broker) -> None:
+    names = [f"q{number}" for number in range(250)]
+    broker.listen_many(names, 15.0)
+    listening = [broker.command("HGET", broker.keys.meta(name), "listeners") for name in names]
+    assert all(listening)
+
+
 def test_an_announcement_needs_no_server() -> None:
     """Events are for watching: nothing is raised where nobody can hear."""
     with dtq.App("redis://127.0.0.1:1/0", enqueue_deadline_s=0.2) as nowhere:

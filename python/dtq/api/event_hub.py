@@ -14,7 +14,7 @@ from dtq.app import App
 from dtq.errors import DtqError
 from dtq.off_loop import in_thread
 from dtq.options import check_queue
-from dtq.watching import LISTEN_S, Events, check_event_types
+from dtq.watching import Events, ask_for_events, check_event_types
 
 MOST_CLIENTS = 500
 _AGAIN_S = 1.0
@@ -47,7 +47,8 @@ class EventHub:
             if not joins:
                 await self._watch()
             if joins or buffer.queues is not None:
-                await in_thread(self._ask, buffer.queues)
+                # At once: the watcher asks every few seconds, of the queues that it knew then.
+                await in_thread(ask_for_events, self._app.broker, buffer.queues)
             yield buffer
         finally:
             self._buffers.discard(buffer)
@@ -68,11 +69,6 @@ class EventHub:
             await events.aclose()  # another client was quicker
         else:
             self._pump = create_task(self._run(events))
-
-    def _ask(self, queues: frozenset[str] | None) -> None:
-        """Ask for events at once: the watcher does so every few seconds, of the queues that it knew then."""
-        for queue in self._app.queue_names() if queues is None else queues:
-            self._app.broker.listen(queue, LISTEN_S)
 
     def close(self) -> None:
         """The server stops: every client is told."""

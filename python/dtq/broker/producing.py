@@ -125,6 +125,12 @@ class Producing(Calls):
         """Ask the scripts of a queue to publish events for the next `seconds`."""
         self.run("listen", queue, int(seconds * 1000))
 
+    def listen_many(self, queues: Sequence[str], seconds: float = 10.0) -> None:
+        """The same of many queues; those whose keys were damaged by hand are passed over."""
+        for reply in self.run_each("listen", queues, int(seconds * 1000)):
+            if isinstance(reply, BrokerUnavailable) and not reply.damaged:
+                raise reply
+
     def announce(
         self,
         kind: str,
