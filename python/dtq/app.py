@@ -301,7 +301,7 @@ class App(Overview):
         """
         check_task_id(task_id)
         queues = self.broker.queues() if queue is None else [check_queue(queue)]
-        found = [name for name in queues if self.broker.states(name, [task_id]) != b"0"]
+        found = self.broker.holders(queues, task_id)
         if len(found) > 1:
             raise AmbiguousTaskId(f"queue: task {task_id!r} exists in {', '.join(found)}; say which one is meant")
         if not found:

@@ -129,6 +129,13 @@ def test_an_id_alone_is_looked_for_in_every_queue(app: dtq.App) -> None:
     with pytest.raises(dtq.AmbiguousTaskId, match=r"^queue: task 'x' exists in one, two; say which one is meant$"):
         app.get("x")
     assert app.get("x", "two").queue == "two"
+    app.broker.command("SADD", app.broker.keys.queues(), "damaged")
+    app.broker.command("SET", app.broker.keys.live("damaged"), "nonsense")
+    app.enqueue("noop", task_id="z")
+    assert app.get("z").queue == "default", "what is found needs no other queue"
+    with pytest.raises(dtq.BrokerUnavailable, match="WRONGTYPE"):
+        app.get("y")
+    app.broker.command("DEL", app.broker.keys.live("damaged"))
     with pytest.raises(dtq.TaskNotFound, match=r"^task_id: 'y' is not known in any known queue; "):
         app.get("y")
 

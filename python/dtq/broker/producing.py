@@ -102,6 +102,24 @@ class Producing(Calls):
             out += self.run("states", queue, *ids[at : at + STATES_A_CALL])
         return bytes(out)
 
+    def holders(self, queues: Sequence[str], task_id: str) -> list[str]:
+        """Which of these queues know a task of this id, in their order; in few round trips.
+
+        A queue whose keys were damaged by hand is passed over where another one knows it. Raises BrokerUnavailable.
+        """
+        found: list[str] = []
+        damaged: BrokerUnavailable | None = None
+        for queue, reply in zip(queues, self.run_each("states", queues, task_id), strict=True):
+            if not isinstance(reply, BrokerUnavailable):
+                found += [queue] if reply != b"0" else []
+            elif not reply.damaged:
+                raise reply
+            else:
+                damaged = reply
+        if damaged is not None and not found:
+            raise damaged
+        return found
+
     async def astates(self, queue: str, ids: Sequence[str]) -> bytes:
         """As states, without blocking the loop."""
         call = self.front("states", queue)
