@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from dtq.broker.counting import REASONS
 from dtq.errors import DtqError
-from dtq.history import BOUNDS_S, RESULTS, Timing, TypeTimings
+from dtq.history import BOUNDS_S, OTHER, RESULTS, Timing, TypeTimings
 from dtq.models import TERMINAL_STATUSES
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ MOST_PAIRS: Final = 2000
 
 MOST_QUEUES: Final = 1000
 """With more queues, those with the fewest submits are told of as one, `(other)`: whoever submits names queues."""
-OTHER: Final = "(other)"
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 """Values by what stands in the labels behind `queue`."""

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
+from asyncio import to_thread
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,9 +172,14 @@ def test_the_app_that_servers_find_by_name(clean_server: PrivateServer, wait_unt
 
 def test_mounted_in_another_app(clean_server: PrivateServer, wait_until: WaitUntil) -> None:
     with dtq.App(clean_server.url, api_key="ops:key") as app:
-        api = create_app(app)
+        api = create_app(app, mounted=True)
         outer = FastAPI(lifespan=lambda _: api.router.lifespan_context(api))
         outer.mount("/queue", api)
+
+        @outer.get("/threads")
+        async def threads() -> str:
+            return await to_thread(lambda: threading.current_thread().name)
+
         server = uvicorn.Server(uvicorn.Config(outer, port=0, log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
@@ -189,6 +195,7 @@ def test_mounted_in_another_app(clean_server: PrivateServer, wait_until: WaitUnt
             assert client.get("/queue/api/v1/tasks", headers={"X-API-Key": "wrong"}).status_code == 401
             assert client.get("/queue/docs").status_code == 200
             assert client.get("/health").status_code == 404
+            assert "dtq" not in client.get("/threads").text, "they are of the outer application"
             assert client.post("/queue/api/v1/tasks", json={"task_type": ""}).status_code == 422
             with client.stream("GET", "/queue/api/v1/events") as events:
                 assert events.status_code == 200

@@ -40,12 +40,12 @@ _ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5}
 _EXPOSED = ("X-Request-ID", "Retry-After", "Location")
 
 
-def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
+def create_app(app: App | None = None, *, local_only: bool = False, mounted: bool = False) -> FastAPI:
     """The HTTP API of an App (a new one, of the environment's settings, where none is given), to serve or to mount.
 
     local_only: take requests that name this machine by an address or `localhost` only; for a server without keys.
-    What the App keeps open is closed with the API where the API has made it; whoever mounts it elsewhere runs its
-    lifespan (docs/http.md). Raises InvalidSettings.
+    mounted: leave the threads of the loop alone, which are another application's; that one runs the API's lifespan
+    (docs/http.md). What the App keeps open is closed with the API where the API has made it. Raises InvalidSettings.
     """
     own = app is None
     app = App() if app is None else app
@@ -55,7 +55,8 @@ def create_app(app: App | None = None, *, local_only: bool = False) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         # The loop's own would be a few threads, and whoever queues dead letters again at a rate holds one.
-        get_running_loop().set_default_executor(Threads(THREADS, settings.enqueue_deadline_s))
+        if not mounted:
+            get_running_loop().set_default_executor(Threads(THREADS, settings.enqueue_deadline_s))
         try:
             yield
         finally:
