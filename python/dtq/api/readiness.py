@@ -47,7 +47,7 @@ class Readiness:
             return Finding(DtqError(f"Redis did not answer all questions within {LONGEST_S:g} s"))
 
     def _examine(self) -> Finding:
-        """In a thread: looks at everything that an enqueue needs and changes nothing."""
+        """In a thread: looks at everything that an enqueue needs; nothing is written but the number of the layout."""
         try:
             if self._broker is None:
                 # Connections of its own with short time-outs: a probe has no second to spare for a retry.
@@ -55,7 +55,7 @@ class Readiness:
                 self._broker = Broker(replace(self._app.settings, redis_url=url, enqueue_deadline_s=1.0))
             broker = self._broker
             server = broker.check_server()
-            broker.check_layout()  # which writes, too
+            broker.check_layout()  # which shows that this user may write
             broker.cancel(self._app.settings.queue, "dtq-ready")  # no such task: looked up by a script, nothing changes
             queues = broker.queues()
             for queue in queues[:MOST_QUEUES]:
