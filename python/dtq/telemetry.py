@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from dtq._core import Claim
-from dtq.errors import InvalidSettings
+from dtq.errors import Discard, InvalidSettings
 from dtq.failure import class_name
 from dtq.models import Outcome
 from dtq.plan import Plan, headed
@@ -102,6 +102,8 @@ class Telemetry:
         try:
             with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield span
+        except Discard:
+            raise  # what the handler has asked for is no failure
         except BaseException as error:
             self._failed(span, class_name(error))
             raise

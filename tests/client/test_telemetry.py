@@ -58,6 +58,8 @@ def app(clean_server: PrivateServer) -> Iterator[dtq.App]:
         async def coroutine(way: str = "") -> str:
             if way == "raise":
                 raise ValueError("SECRET-1234")
+            if way == "discard":
+                raise dtq.Discard("as asked")
             return trace.format_trace_id(trace.get_current_span().get_span_context().trace_id)
 
         yield app
@@ -82,7 +84,7 @@ def execute(app: dtq.App, claim: Claim) -> Any:
 async def _awaited(call: Any) -> Any:
     try:
         return await call()
-    except ValueError as error:
+    except (ValueError, dtq.Discard) as error:
         return error
 
 
@@ -164,7 +166,7 @@ def test_a_task_without_a_context_begins_a_trace(
 @pytest.mark.parametrize(
     ("task_type", "way", "error"),
     [("plain", "raise", "ValueError"), ("plain", "discard", None), ("plain", "time", "dtq.TaskTimeout"),
-     ("coroutine", "raise", "ValueError")],
+     ("coroutine", "raise", "ValueError"), ("coroutine", "discard", None)],
 )  # fmt: skip
 def test_a_failure_is_told_by_its_class(
     app: dtq.App, spans: InMemorySpanExporter, task_type: str, way: str, error: str | None
