@@ -70,9 +70,12 @@ def _here(command: str) -> list[str]:
     return {"dtq": [sys.executable, "-m", "dtq"], "python": [sys.executable]}[program] + words
 
 
-def test_the_picture_is_there() -> None:
-    (picture,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
-    assert "tasks/s" in (ROOT / picture).read_text().replace("&#160;", " ")
+def test_the_pictures_are_there() -> None:
+    recording, *screens = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
+    assert "tasks/s" in (ROOT / recording).read_text().replace("&#160;", " ")
+    assert len(screens) == 2
+    for screen in screens:
+        assert (ROOT / screen).read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_guarantee_is_proved_by_a_test_that_runs() -> None:
