@@ -62,12 +62,9 @@ class Wire:
                 the wire, its next reply would be that of this command.
         """
         stream = self._send(command, timeout_s)
-        try:
-            if meanwhile is not None:
-                meanwhile()
-            return self._receive(stream)
-        except (BlockingIOError, TimeoutError):
-            raise _timed_out() from None
+        if meanwhile is not None:
+            meanwhile()
+        return self._receive(stream)
 
     def begin(self, command: bytes) -> None:
         """Send one packed command; `finish` brings its reply, and nothing else may be asked before."""
@@ -75,18 +72,12 @@ class Wire:
 
     def finish(self) -> Any:
         """The reply to `begin`, as `ask` returns it; its time-out begins now."""
-        try:
-            return self._receive(self._stream(self._timeout_s))
-        except (BlockingIOError, TimeoutError):
-            raise _timed_out() from None
+        return self._receive(self._stream(self._timeout_s))
 
     def ask_many(self, commands: bytes, count: int) -> list[Any]:
         """Send `count` packed commands at once and return their replies, as `ask` does."""
         stream = self._send(commands, None)
-        try:
-            return [self._receive(stream) for _ in range(count)]
-        except (BlockingIOError, TimeoutError):
-            raise _timed_out() from None
+        return [self._receive(stream) for _ in range(count)]
 
     def close(self) -> None:
         """Close the connection; the next question opens it anew."""
@@ -109,11 +100,14 @@ class Wire:
 
     def _receive(self, stream: socket.socket) -> Any:
         parser = self._parser
-        while (reply := parser.gets()) is _UNFINISHED:
-            data = stream.recv(_READ_BYTES)
-            if not data:
-                raise ConnectionResetError("the server closed the connection")
-            parser.feed(data)
+        try:
+            while (reply := parser.gets()) is _UNFINISHED:
+                data = stream.recv(_READ_BYTES)
+                if not data:
+                    raise ConnectionResetError("the server closed the connection")
+                parser.feed(data)
+        except (BlockingIOError, TimeoutError):
+            raise _timed_out() from None
         return reply
 
     def _connect(self, timeout_s: float) -> float:
