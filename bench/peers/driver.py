@@ -58,6 +58,8 @@ def _description(adapter: ModuleType, options: argparse.Namespace) -> dict[str, 
 def _produce(enqueue: Any, options: argparse.Namespace) -> tuple[float, float]:
     kind, timed = options.kind, options.kind in TIMED
     items = _items(options)
+    if timed:
+        enqueue("noop", payload(0))  # imports and connects: the first tasks would wait for that, and come in a burst
     for item in items[: options.warm_up]:
         enqueue(kind, item)
     started, cpu = time.perf_counter(), time.process_time()
@@ -74,6 +76,8 @@ async def _produce_async(adapter: ModuleType, enqueue: Any, options: argparse.Na
     kind, timed = options.kind, options.kind in TIMED
     items = _items(options)
     async with adapter.session() if hasattr(adapter, "session") else nullcontext():
+        if timed:
+            await enqueue("noop", payload(0))
         for item in items[: options.warm_up]:
             await enqueue(kind, item)
         started, cpu = time.perf_counter(), time.process_time()

@@ -103,6 +103,7 @@ func produce(arguments []string) {
 	warmUp := flags.Int("warm-up", 0, "")
 	must(flags.Parse(arguments))
 	client := asynq.NewClient(redis)
+	must(client.Ping()) // connects
 	var options []asynq.Option
 	if results {
 		options = append(options, asynq.Retention(retention))
