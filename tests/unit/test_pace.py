@@ -30,6 +30,31 @@ def test_slow_handlers_are_claimed_one_by_one() -> None:
     assert pace.want() == 1
 
 
+def test_slow_handlers_share_what_waits_until_the_queue_proves_deep() -> None:
+    """Four tasks of 5 ms in one child's hands keep three waiting while its sibling may be free."""
+    pace = Pace(0.02, 100)
+    asked: list[int] = []
+    for _ in range(30):
+        asked.append(count := pace.want())
+        pace.claimed(count, 200 * count)
+        for _ in range(count):
+            pace.ran(5_000_000)
+    assert asked[:7] == [1] * 7
+    assert asked[-1] == 4, "a deep queue is claimed by the whole budget"
+    pace.emptied()
+    assert pace.want() == 1
+
+
+def test_a_turn_that_brings_less_than_was_asked_for_shows_a_shallow_queue() -> None:
+    pace = Pace(0.02, 1000)
+    grown(pace, 200, turns=30)
+    for _ in range(60):
+        pace.ran(1_000_000)
+    assert pace.want() == 20
+    pace.claimed(3, 600)
+    assert pace.want() == 1
+
+
 def test_no_more_is_asked_for_than_a_turn_carries() -> None:
     """What a turn reads beyond its bound goes to the shelf and is read again: nine of ten tasks of 64 KiB did."""
     pace = Pace(0.02, 100)

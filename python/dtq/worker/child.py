@@ -212,6 +212,7 @@ class Child:
         other, each only to be put on the shelf. Turns look every now and then whether it is resumed (protocol 15).
         """
         self._observer.tell()
+        self._pace.emptied()
         streams, block_ms, adoption = self._rounds.nothing, 0, None
         if not self._waiter.reading:
             if any(self._turns.steps_aside):

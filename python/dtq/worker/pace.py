@@ -5,6 +5,10 @@ from __future__ import annotations
 from dtq.broker.working import TURN_BYTES
 
 _GROWTH = 4
+_EARNED = 16
+"""The whole time budget is asked for after so many turns in a row that brought all they asked for; before, a part of it.
+What a child holds waits behind its handler even when another child is free. So a claim of more than one slow task must
+save a turn of many: of 5 ms tasks at half load, p99 of the wait is 9 ms one by one, 12 ms four at a time, 9 ms so."""
 _FILL = 0.8
 """So much of what a turn may carry is asked for: what does not fit was read in vain, and goes over the shelf."""
 
@@ -18,6 +22,8 @@ class Pace:
         self._average_ns = 0.0
         self._average_bytes = 1.0
         self._last = 0
+        self._asked = 1
+        self._full = 0
 
     def ran(self, nanoseconds: int) -> None:
         """A handler took this long."""
@@ -28,14 +34,21 @@ class Pace:
     def claimed(self, count: int, size: int) -> None:
         """A turn brought this many tasks, of `size` bytes together."""
         self._last = count
+        self._full = min(self._full + 1, _EARNED) if count >= self._asked else 0
         each = size / count
         weight = 0.5 if each > self._average_bytes else 0.05
         self._average_bytes += weight * (each - self._average_bytes)
+
+    def emptied(self) -> None:
+        """A turn brought nothing: the queue is empty."""
+        self._full = 0
 
     def want(self) -> int:
         """How many to ask for."""
         if not self._average_ns:
             return 1
-        fits = int(self._budget_ns / max(self._average_ns, 1000.0))
+        budget_ns = self._budget_ns * (1 + self._full) / (1 + _EARNED)
+        fits = int(budget_ns / max(self._average_ns, 1000.0))
         carries = int(_FILL * TURN_BYTES / self._average_bytes)
-        return max(1, min(fits, carries, self._most, max(_GROWTH, self._last * _GROWTH)))
+        self._asked = max(1, min(fits, carries, self._most, max(_GROWTH, self._last * _GROWTH)))
+        return self._asked
