@@ -99,6 +99,11 @@ def start(slots: _core.Slots) -> None:
     slots.start(0, 0, ENTRY, 0, 5, 1, 1, 7, 0)
 
 
+def limits(slots: _core.Slots) -> list[int]:
+    """When the attempts that execute have to end."""
+    return [row.limit_ns for row in slots.rows(0)]
+
+
 def running_slots() -> _core.Slots:
     """One attempt is executing."""
     start(empty_slots())
@@ -191,6 +196,9 @@ METHODS: Final[dict[str, Case]] = {
     "Slots.window": Case(lambda: offering_slots().window(0), 2),
     "Slots.reset": Case(once(offering_slots, lambda slots: slots.reset(0), lambda slots: slots.window(0)), 0),
     "Slots.start": Case(once(empty_slots, start, lambda slots: len(slots.rows(0))), 1),
+    "Slots.enter": Case(
+        once(offering_slots, lambda slots: slots.enter(0, 0, CLAIM, 0, 7, 8, 0), limits), [60_000_000_007]
+    ),
     "Slots.finish": Case(once(running_slots, lambda slots: slots.finish(0, 0), lambda slots: slots.rows(0)), []),
     "Slots.rows": Case(lambda: running_slots().rows(0)[0].entry, ENTRY),
 }

@@ -92,9 +92,38 @@ pub fn deadline_ms(tail: &[u8]) -> u64 {
     fields(tail, b'd').find_map(parse_u64).unwrap_or(0)
 }
 
+/// When an attempt that begins at `now_ns` has to end: after its time limit (its own or, of 0 ms, the worker's), or at
+/// its deadline (0: none) if that is earlier, but after its beginning. The offset ties Redis' clock, which deadlines
+/// are told in, to the worker's: `redis = worker + offset`.
+#[must_use]
+pub fn limit_ns(now_ns: u64, own_timeout_ms: u32, timeout_ns: u64, deadline_ms: u64, clock_offset_ns: i64) -> u64 {
+    let timeout_ns = match own_timeout_ms {
+        0 => timeout_ns,
+        own => u64::from(own) * 1_000_000,
+    };
+    let limit_ns = now_ns.saturating_add(timeout_ns);
+    if deadline_ms == 0 {
+        return limit_ns;
+    }
+    let deadline_ns = i128::from(deadline_ms) * 1_000_000 - i128::from(clock_offset_ns);
+    let deadline_ns = u64::try_from(deadline_ns.max(0)).unwrap_or(u64::MAX);
+    limit_ns.min(deadline_ns.max(now_ns.saturating_add(1)))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{LiveValue, deadline_ms, has_history, is_cancel_requested, is_solo, parse_live, plain_claim};
+    use super::{LiveValue, deadline_ms, has_history, is_cancel_requested, is_solo, limit_ns, parse_live, plain_claim};
+
+    #[test]
+    fn an_attempt_ends_at_its_limit_or_its_deadline() {
+        assert_eq!(limit_ns(100, 0, 50, 0, 7), 150);
+        assert_eq!(limit_ns(100, 2, 50, 0, 7), 2_000_100);
+        assert_eq!(limit_ns(100, 2, 50, 1, 0), 1_000_000);
+        assert_eq!(limit_ns(100, 2, 50, 1, -500), 1_000_500);
+        assert_eq!(limit_ns(100, 2, 50, 1, 999_999), 101, "a deadline that has passed");
+        assert_eq!(limit_ns(100, 0, 50, u64::MAX, i64::MIN), 150);
+        assert_eq!(limit_ns(u64::MAX, 1, 50, 1, i64::MAX), u64::MAX);
+    }
 
     #[test]
     fn a_live_value_is_read() {

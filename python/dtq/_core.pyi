@@ -284,6 +284,10 @@ class Claim:
     def deadline_ms(self) -> int:
         """0 = none."""
 
+    def limit_ns(self, now_ns: int, timeout_ns: int, clock_offset_ns: int) -> int:
+        """When an attempt that begins at now_ns has to end: after its own time limit, or timeout_ns where it has none,
+        or at its deadline. clock_offset_ns: Redis' clock less the one of now_ns."""
+
     @property
     def history(self) -> bool:
         """A record with the lines of earlier attempts exists."""
@@ -485,6 +489,18 @@ class Slots:
         limit_ns: int,
     ) -> None:
         """Writes the row of an attempt that is about to execute; limit_ns 0 = no limit."""
+
+    def enter(
+        self,
+        child: int,
+        place: int,
+        claim: Claim,
+        queue: int,
+        now_ns: int,
+        timeout_ns: int,
+        clock_offset_ns: int,
+    ) -> bool:
+        """begin and start in one: the claim executes from now_ns on, to its limit_ns; False if it may not begin."""
 
     def finish(self, child: int, place: int) -> None:
         """Empties the row."""

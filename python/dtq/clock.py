@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
+
+# macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC counts through sleep.
+_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock:
@@ -20,16 +25,13 @@ class Clock:
         """Nanoseconds of a clock that never goes back."""
         return time.monotonic_ns()
 
-    def boottime_ns(self) -> int:
-        """Nanoseconds of a clock that also counts while the machine sleeps; the same in every process of this host."""
-        return time.clock_gettime_ns(_BOOTTIME)
+    boottime_ns: Callable[[], int] = staticmethod(partial(time.clock_gettime_ns, _BOOTTIME))
+    """Nanoseconds of a clock that also counts while the machine sleeps; the same in every process of this host. A child
+    reads it around each handler, hence without a frame of its own."""
 
     def sleep(self, seconds: float) -> None:
         """Wait `seconds`."""
         time.sleep(seconds)
 
-
-# macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC counts through sleep.
-_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 SYSTEM = Clock()

@@ -3,7 +3,7 @@
 //! A claim keeps the bytes objects of the reply and cuts out payload, extras and tail only when asked.
 
 use super::{bytes_item, lossless_text};
-use crate::claim::{deadline_ms, has_history, is_cancel_requested, is_solo, parse_live, plain_claim};
+use crate::claim::{deadline_ms, has_history, is_cancel_requested, is_solo, limit_ns, parse_live, plain_claim};
 use crate::envelope;
 use crate::error::CoreError as Refused;
 use crate::wire::parse_u64;
@@ -33,7 +33,7 @@ pub struct Claim {
     #[pyo3(get)]
     pub released: u64,
     #[pyo3(get)]
-    seq: u64,
+    pub seq: u64,
     #[pyo3(get)]
     pub started_ms: u64,
     #[pyo3(get)]
@@ -96,6 +96,16 @@ impl Claim {
     #[getter]
     fn deadline_ms(&self, py: Python<'_>) -> u64 {
         deadline_ms(self.tail_bytes(py))
+    }
+
+    pub fn limit_ns(&self, py: Python<'_>, now_ns: u64, timeout_ns: u64, clock_offset_ns: i64) -> u64 {
+        limit_ns(
+            now_ns,
+            self.timeout_ms,
+            timeout_ns,
+            deadline_ms(self.tail_bytes(py)),
+            clock_offset_ns,
+        )
     }
 
     #[getter]

@@ -1,5 +1,6 @@
 //! Shared memory for Python: checks child and place before the core touches memory.
 
+use super::claims::Claim;
 use crate::error::CoreError as Refused;
 use crate::slots::{self, Row};
 use crate::wire::parse_entry;
@@ -141,6 +142,41 @@ impl Slots {
             },
         );
         Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // What a row needs beside its claim.
+    fn enter(
+        &self,
+        child: usize,
+        place: usize,
+        claim: &Bound<'_, Claim>,
+        queue: u16,
+        now_ns: u64,
+        timeout_ns: u64,
+        clock_offset_ns: i64,
+    ) -> PyResult<bool> {
+        self.check_place(child, place)?;
+        let py = claim.py();
+        let claim = claim.get();
+        let entry = parse_entry(claim.entry.as_bytes(py))
+            .ok_or_else(|| Refused::invalid("entry", "must be a stream entry id, <ms>-<seq>"))?;
+        if !self.slots.begin(child, claim.seq) {
+            return Ok(false);
+        }
+        self.slots.start(
+            child,
+            place,
+            &Row {
+                entry,
+                queue,
+                band: claim.band,
+                seq: claim.seq,
+                attempt: u32::try_from(claim.attempt).unwrap_or(u32::MAX),
+                started_ns: now_ns,
+                limit_ns: claim.limit_ns(py, now_ns, timeout_ns, clock_offset_ns),
+            },
+        );
+        Ok(true)
     }
 
     fn finish(&self, child: usize, place: usize) -> PyResult<()> {

@@ -1,5 +1,6 @@
 """dtq._core: claims of a turn's reply, outcomes on their way back, and due tasks."""
 
+import os
 import struct
 from typing import Any
 
@@ -51,6 +52,34 @@ def test_a_claim_tells_what_the_reply_and_the_envelope_say() -> None:
     assert (other.tail, other.deadline_ms, other.band) == (b"", 0, 0)
     assert (other.history, other.solo, other.cancel_requested) == (False, False, False)
     assert repr(claim) == f"<Claim {TASK_ID} mail.send attempt 2>"
+
+
+def test_an_attempt_ends_at_its_time_limit_or_at_its_deadline() -> None:
+    """Clocks differ: an offset of 1 ms is what Redis' clock is ahead of the worker's."""
+    claim, unlimited = claim_of(b"d1700000009999;"), claim_of()
+    begun = 1_700_000_009_999_000_000
+    assert unlimited.limit_ns(100, 5, -7) == 60_000_000_100, "its own limit of 60 s"
+    assert claim.limit_ns(begun - 2_000_000, 5, 0) == begun
+    assert claim.limit_ns(begun - 2_000_000, 5, 1_000_000) == begun - 1_000_000
+    assert claim.limit_ns(begun + 7, 5, 0) == begun + 8, "a deadline that has passed ends it at once"
+    assert claim.limit_ns(100, 5, 0) == 60_000_000_100
+
+
+def test_a_claim_enters_its_row_if_it_may_begin() -> None:
+    memory = os.memfd_create("slots")
+    slots = _core.Slots(memory, 1, 1, True)
+    os.close(memory)
+    claim = claim_of(b"d1700000009999;", attempt=2)
+    assert not slots.enter(0, 0, claim, 3, 11, 50, 0)
+    assert slots.rows(0) == []
+    assert slots.offer(0, claim.seq, 1)
+    assert slots.enter(0, 0, claim, 3, 11, 50, 0)
+    assert not slots.enter(0, 0, claim, 3, 12, 50, 0), "it has begun"
+    (row,) = slots.rows(0)
+    assert (row.entry, row.queue, row.band, row.seq, row.attempt) == (ENTRY, 3, 5, claim.seq, 2)
+    assert (row.started_ns, row.limit_ns, slots.watermark(0)) == (11, 60_000_000_011, claim.seq + 1)
+    with pytest.raises(IndexError, match="place 1 of 1"):
+        slots.enter(0, 1, claim, 3, 11, 50, 0)
 
 
 def test_a_plain_claim_comes_without_its_live_value() -> None:

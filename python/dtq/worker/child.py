@@ -83,6 +83,7 @@ class Child:
         self._clock_offset_ns = 0
         self._backoff_s = 0.0
         self._interruption: str | None = None
+        self._timeout_ns = round(settings.timeout_s * 1e9)
         self._last_task = settings.max_tasks_per_child or sys.maxsize
 
     # --- the loop ------------------------------------------------------------------------------------------------
@@ -253,9 +254,10 @@ class Child:
         queue, number, slots = self._queues[index], self._number, self._slots
         outcomes, lock = self._turns.outcomes[index], self._turns.lock
         routes, run, boottime = self._executor.routes, self._executor.run, SYSTEM.boottime_ns
-        collect, start, finish, begin = self._turns.collect, slots.start, slots.finish, slots.begin
+        collect, ran, enter, finish = self._turns.collect, self._pace.ran, slots.enter, slots.finish
         claim_max, last_task = self._settings.claim_max, self._last_task
-        alone = self._alone
+        timeout_ns, offset_ns = self._timeout_ns, self._clock_offset_ns
+        alone, mixed = self._alone, self._mixed
         now = boottime()
         while claims:
             claim = claims[0]
@@ -278,14 +280,14 @@ class Child:
                 claims.popleft()
                 now = boottime()
                 continue
-            seq = claim.seq
-            if not begin(number, seq):
-                self._batches.clear()
-                return
             claims.popleft()
             try:
-                self._executing = seq
-                start(number, 0, claim.entry, index, claim.band, seq, claim.attempt, now, self._limit(claim, now))
+                # The mark stands before the row, which the supervisor reads and may ask an interruption for.
+                self._executing = claim.seq
+                if not enter(number, 0, claim, index, now, timeout_ns, offset_ns):
+                    self._executing = 0
+                    self._batches.clear()
+                    return
                 result = run(claim, route, queue)
                 self._executing = 0
             except INTERRUPTIONS as error:
@@ -295,9 +297,12 @@ class Child:
             finish(number, 0)
             took = ended - now
             route.recent_ns = took if recent_ns < 0 else recent_ns + ((took - recent_ns) >> 2)
-            self._pace.ran(took)
-            ended_ms = (ended + self._clock_offset_ns) // 1_000_000
-            with lock:
+            ran(took)
+            ended_ms = (ended + offset_ns) // 1_000_000
+            if mixed:
+                with lock:
+                    collect(index, claim, result, ended_ms, took)
+            else:  # no other thread takes part
                 collect(index, claim, result, ended_ms, took)
             self._oldest_ns = self._oldest_ns or ended
             self._done += 1
@@ -321,7 +326,8 @@ class Child:
         if route is None or not runs:
             outcome = self._executor.refuse(claim)
         else:
-            outcome = self._runner.begin(index, claim, route, self._queues[index], now, self._limit(claim, now))
+            limit = claim.limit_ns(now, self._timeout_ns, self._clock_offset_ns)
+            outcome = self._runner.begin(index, claim, route, self._queues[index], now, limit)
             self._pace.ran(20_000)
         if outcome is not None:
             with self._turns.lock:
@@ -344,13 +350,6 @@ class Child:
                 self._drop_unbegun()
                 return False
         return True
-
-    def _limit(self, claim: Claim, now: int) -> int:
-        """When, in boottime ns, this attempt has to end: its time limit or the task's deadline."""
-        timeout_ns = claim.timeout_ms * 1_000_000 or round(self._settings.timeout_s * 1e9)
-        if claim.deadline_ms:
-            return min(now + timeout_ns, max(now + 1, claim.deadline_ms * 1_000_000 - self._clock_offset_ns))
-        return now + timeout_ns
 
     # --- outcomes ------------------------------------------------------------------------------------------------
 
