@@ -8,8 +8,8 @@ _GROWTH = 4
 _EARNED = 16
 """All of the time budget is asked for after so many turns in a row that brought what they asked for; before, a part.
 What a child holds waits behind its handler even when another child is free, so a claim of several slow tasks has to
-save turns of a deep queue. Two children at half load, 5 ms tasks, simulated: the p99 of the wait is 9.1 ms if they claim
-one by one, 12 ms four at a time, 9.2 ms so."""
+save turns of a deep queue. Two children at half load, 5 ms tasks, simulated: the p99 of the wait is 9.1 ms if they
+claim one by one, 12 ms four at a time, 9.2 ms so."""
 _FILL = 0.8
 """So much of what a turn may carry is asked for: what does not fit was read in vain, and goes over the shelf."""
 
