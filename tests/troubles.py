@@ -115,6 +115,18 @@ def foreign_keys(server: PrivateServer) -> Iterator[None]:
 
 
 @contextmanager
+def confined(server: PrivateServer, *queues: str) -> Iterator[str]:
+    """NOPERM for some: the URL of a user who may touch the keys of these queues only, and the list of all queues."""
+    keys = ["dtq:queues", "dtq:events", *(f"*{{{queue}}}*" for queue in queues)]
+    with server.client() as client:
+        client.acl_setuser("confined", enabled=True, passwords=["+pw"], categories=["+@all"], keys=keys, channels=["*"])
+        try:
+            yield server.url.replace("://", "://confined:pw@")
+        finally:
+            client.acl_deluser("confined")
+
+
+@contextmanager
 def locked(server: PrivateServer) -> Iterator[None]:
     """NOAUTH: a password is wanted that nobody has given; standing connections are cut."""
     with server.client() as client:

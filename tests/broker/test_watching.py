@@ -13,6 +13,7 @@ from dtq.broker import Broker
 from dtq.watching import EVENT_TYPES
 from tests.broker.driver import QUEUE, Child, enqueue
 from tests.servers import PrivateServer
+from tests.troubles import confined
 
 
 def run(broker: Broker, queue: str = QUEUE) -> str:
@@ -85,6 +86,18 @@ def test_a_damaged_queue_silences_no_other(broker: Broker, app: dtq.App) -> None
         assert events.get(5)[0]["task_id"] == task
         with pytest.raises(dtq.BrokerUnavailable, match="WRONGTYPE"):
             named.get(0)
+
+
+def test_a_forbidden_queue_is_told_of(broker: Broker, clean_server: PrivateServer) -> None:
+    """Whoever watches all queues and may not ask one of them is told, and does not take silence for calm."""
+    broker.prepare_queue("theirs")
+    with confined(clean_server, QUEUE) as url, dtq.App(url) as confined_app:
+        with confined_app.events() as events, pytest.raises(dtq.BrokerUnavailable, match=r"(?i)no permissions"):
+            events.get(0)
+        with confined_app.events([QUEUE]) as events:
+            assert events.get(0) == []
+            task = run(broker)
+            assert events.get(5)[0]["task_id"] == task
 
 
 def test_many_queues_are_asked_for_events_in_few_round_trips(broker: Broker) -> None:

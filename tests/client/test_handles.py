@@ -12,6 +12,7 @@ import pytest
 import dtq
 from tests.broker.driver import Child
 from tests.servers import PrivateServer
+from tests.troubles import confined
 
 
 def run_all(child: Child, count: int) -> None:
@@ -138,6 +139,20 @@ def test_an_id_alone_is_looked_for_in_every_queue(app: dtq.App) -> None:
     app.broker.command("DEL", app.broker.keys.live("damaged"))
     with pytest.raises(dtq.TaskNotFound, match=r"^task_id: 'y' is not known in any known queue; "):
         app.get("y")
+
+
+def test_a_forbidden_queue_is_no_place_where_an_id_is_unknown(app: dtq.App, clean_server: PrivateServer) -> None:
+    """Whether it exists there cannot be told: neither "not known" nor the handle of a namesake is answered."""
+    app.enqueue("noop", queue="mine", task_id="x")
+    app.enqueue("noop", queue="theirs", task_id="y")
+    with confined(clean_server, "mine") as url, dtq.App(url) as mine:
+        for task_id in ("x", "y", "z"):
+            with pytest.raises(dtq.BrokerUnavailable, match=r"(?i)no permissions") as caught:
+                mine.get(task_id)
+            assert "pw" not in str(caught.value)
+        assert mine.get("x", "mine").queue == "mine", "a queue that is named needs no other"
+        with pytest.raises(dtq.TaskNotFound):
+            mine.get("y", "mine")
 
 
 def test_as_completed_gives_the_first_to_end_first(app: dtq.App, child: Child) -> None:
