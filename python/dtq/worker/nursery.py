@@ -34,18 +34,20 @@ class Nursery:
         os.setsid()
         name_process("dtq-child")
         deadline = SYSTEM.monotonic() + _ADOPTION_S
-        while os.getppid() != self._supervisor:
-            if SYSTEM.monotonic() > deadline:
-                return False
-            SYSTEM.sleep(0.0005)
-        die_with_parent()
-        if os.getppid() != self._supervisor:
-            return False
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
-        reseed()
         try:
+            while os.getppid() != self._supervisor:
+                # A supervisor that is gone adopts nobody: then its end of the channel is closed.
+                self._channel.receive()
+                if SYSTEM.monotonic() > deadline:
+                    return False
+                SYSTEM.sleep(0.0005)
+            die_with_parent()
+            if os.getppid() != self._supervisor:
+                return False
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.close(null)
+            reseed()
             self._channel.send({"say": "hello", "pid": os.getpid()})
             return self._channel.receive(wait=True) is not None
         except ChannelClosed:
