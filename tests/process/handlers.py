@@ -63,6 +63,13 @@ def until(context: dtq.Context, name: str) -> str:
     return name
 
 
+@app.task(name="linger")
+def linger(context: dtq.Context, name: str) -> str:
+    """The same, but some milliseconds at least: so long that a settle is sent ahead of it."""
+    time.sleep(0.005)
+    return until(context, name)
+
+
 @app.task(name="async_until")
 async def async_until(context: dtq.Context, name: str) -> str:
     """The same in the loop."""
