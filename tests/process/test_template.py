@@ -17,7 +17,7 @@ from dtq._core import Slots
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed, Message
 from tests.conftest import WaitUntil
-from tests.process.harness import APP, ROOT, alive
+from tests.process.harness import APP, ROOT, family
 from tests.process.test_starting import UNUSABLE
 
 
@@ -52,14 +52,10 @@ class Template:
     def forked(self) -> list[int]:
         """Pids of the children that live."""
         found: list[int] = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
+        for pid in family(self.mark):
             with contextlib.suppress(OSError):
-                if (
-                    self.mark.encode() in path.read_bytes()
-                    and path.with_name("comm").read_text().strip() == "dtq-child"
-                    and alive(int(path.parent.name))
-                ):
-                    found.append(int(path.parent.name))
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "dtq-child":
+                    found.append(pid)
         return found
 
 
