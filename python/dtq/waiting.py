@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from dtq.clock import Clock
 from dtq.errors import BrokerUnavailable, ResultTimeout
+from dtq.models import TaskStatus
 
 SLICE = 1000
 """Tasks asked about in one call."""
@@ -50,6 +51,7 @@ class Wait(Generic[W]):
         self._pause = FIRST_PAUSE_S / 2
         self._swept = self._next_full = clock.monotonic()
         self._ended = 0
+        self._last_code = UNKNOWN
         self._unreachable_since: float | None = None
 
     def sweep(self) -> Iterator[tuple[str, list[W]]]:
@@ -75,6 +77,8 @@ class Wait(Generic[W]):
         still: list[W] = []
         for item, code in zip(items, codes, strict=True):
             (ended if code >= FIRST_TERMINAL or code == UNKNOWN else still).append(item)
+        if still:
+            self._last_code = codes[-1]
         if ended:
             items[:] = still  # in place: the wait stays right when a sweep is broken off
             self.left -= len(ended)
@@ -100,16 +104,29 @@ class Wait(Generic[W]):
         """How many seconds to wait until the next sweep; ResultTimeout where the time is over."""
         now = self._clock.monotonic()
         if self._deadline is not None and now >= self._deadline:
-            one = self.total == 1
-            raise ResultTimeout(
-                f"timeout: {self.left} of {self.total} {'task' if one else 'tasks'} had not ended after "
-                f"{self._timeout:g} s; wait longer"
-            )
+            raise ResultTimeout(self._too_late())
         if self._ended > 0:
             self._pause = max(FIRST_PAUSE_S, min(3 * (now - self._swept), LONGEST_PAUSE_S))
         else:
             self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
         return self._pause if self._deadline is None else min(self._pause, max(0.0, self._deadline - now))
+
+    def _too_late(self) -> str:
+        """What a timeout says. The usual reason is that nobody works there, so it says where to look, and of a single
+        task how far it came."""
+        after = f"had not ended after {self._timeout:g} s"
+        if self.total > 1:
+            waited = f"{self.left} of {self.total} tasks {after}"
+        elif self._last_code == UNKNOWN:  # nothing has answered yet
+            waited = f"the task {after}"
+        else:
+            status = TaskStatus.from_code(self._last_code - UNKNOWN)
+            waited = f"the task {after}, it is {status}"
+            if status is TaskStatus.RUNNING:
+                return f"timeout: {waited}; wait longer"
+        queues = sorted({queue for queue, items in self._slices if items})
+        named = f"queue {queues[0]!r}" if len(queues) == 1 else "their queues"
+        return f"timeout: {waited}; wait longer, or see in `dtq status` whether a worker works on {named}"
 
 
 def _sliced(waited: Sequence[W]) -> list[tuple[str, list[W]]]:

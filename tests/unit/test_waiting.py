@@ -108,7 +108,43 @@ def test_time_runs_out() -> None:
     clock.now += 4.999
     assert wait.pause() == pytest.approx(0.001)
     clock.now += 0.001
-    with pytest.raises(ResultTimeout, match=r"^timeout: 2 of 2 tasks had not ended after 5 s; wait longer$"):
+    with pytest.raises(ResultTimeout) as caught:
+        wait.pause()
+    assert str(caught.value) == (
+        "timeout: 2 of 2 tasks had not ended after 5 s; wait longer, or see in `dtq status` whether a worker works on "
+        "queue 'q'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [
+        (
+            [],
+            "the task had not ended after 0 s; wait longer, or see in `dtq status` whether a worker works on queue 'q'",
+        ),
+        (
+            [b"1", b"2"],
+            "the task had not ended after 0 s, it is queued; "
+            "wait longer, or see in `dtq status` whether a worker works on queue 'q'",
+        ),
+        ([b"2", b"3"], "the task had not ended after 0 s, it is running; wait longer"),
+    ],
+)
+def test_a_timeout_tells_how_far_a_single_task_came(codes: list[bytes], told: str) -> None:
+    """Nobody who forgot the worker is only told to wait longer."""
+    wait = Wait([Item(0)], 0, FakeClock())
+    for code in codes:
+        for _, items in wait.sweep():
+            assert wait.note(items, code) == []
+    with pytest.raises(ResultTimeout) as caught:
+        wait.pause()
+    assert str(caught.value) == f"timeout: {told}"
+
+
+def test_a_timeout_of_several_queues_names_none() -> None:
+    wait = Wait([Item(0, "a"), Item(1, "b")], 0, FakeClock())
+    with pytest.raises(ResultTimeout, match=r"^timeout: 2 of 2 tasks had .* whether a worker works on their queues$"):
         wait.pause()
 
 
