@@ -318,7 +318,9 @@ def load_app(target: str) -> App:
     module_name, _, attribute = target.partition(":")
     attribute = attribute or "app"
     if not all(part.isidentifier() for part in module_name.split(".")):
-        raise InvalidHandler(f"app: {target!r} is not module:attribute; give such as my_project.tasks:app")
+        raise InvalidHandler(
+            _as_a_file(module_name, attribute) or f"app: {target!r} is not module:attribute; {_SUCH_AS}"
+        )
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -326,7 +328,8 @@ def load_app(target: str) -> App:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise InvalidHandler(f"app: there is no module {module_name!r} in {here} or on the Python path") from None
+            missing = f"app: there is no module {module_name!r} in {here} or on the Python path"
+            raise InvalidHandler(_as_a_file(module_name, attribute) or missing) from None
         raise InvalidHandler(f"app: importing {module_name!r} failed: {_one_line(error)}") from error
     except Exception as error:
         raise InvalidHandler(f"app: importing {module_name!r} failed: {_one_line(error)}") from error
@@ -339,6 +342,20 @@ def load_app(target: str) -> App:
     hint = f"it has {', '.join(apps)}" if apps else "it has no dtq.App at all"
     what = "has no attribute" if app is None else f"has a {type(app).__name__}, not an App, as"
     raise InvalidHandler(f"app: module {module_name!r} {what} {attribute!r}; {hint}")
+
+
+_SUCH_AS = "give such as my_project.tasks:app"
+
+
+def _as_a_file(name: str, attribute: str) -> str | None:
+    """What to say where a file was named instead of its module: what to type, and where."""
+    if not name.endswith(".py") and os.sep not in name:
+        return None
+    folder, file = os.path.split(os.path.normpath(name.removesuffix(".py")))
+    parts = [*folder.split(os.sep), file] if folder else [file]
+    if all(part.isidentifier() for part in parts):
+        return f"app: {name!r} is a file, and a module is needed; give {'.'.join(parts)}:{attribute}"
+    return f"app: {name!r} is a file, and a module is needed; {_SUCH_AS}, in the folder that my_project is in"
 
 
 def _one_line(error: BaseException) -> str:

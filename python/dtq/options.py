@@ -109,6 +109,9 @@ def check_task_type(value: object) -> str:
     """A task type: 1-255 bytes of letters, digits and `_ . - : < >`."""
     if isinstance(value, str) and _TASK_TYPE.fullmatch(value) and value.strip(".") and len(value.encode()) <= 255:
         return value
+    if not isinstance(value, str):
+        way_out = "give the name under which the handler is registered, or call enqueue() of the task itself"
+        raise InvalidTask("task type", f"{_shown(value)} is no name; {way_out}")
     raise InvalidTask("task type", f"{_shown(value)} is not allowed; use 1 to 255 letters, digits and _ . - : < >")
 
 

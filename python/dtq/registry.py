@@ -51,7 +51,7 @@ class Handler:
         if len(args) > len(self.order):
             raise InvalidTask(
                 "payload",
-                f"{self.name} takes {len(self.order)} positional arguments, but {len(args)} were given; name them",
+                f"{self.name} takes {len(self.order)} arguments by position, but {len(args)} were given; name them",
             )
         payload = dict(zip(self.order, args, strict=False))
         for name in payload.keys() & kwargs.keys():

@@ -137,6 +137,14 @@ def test_unknown_options_and_classes(app: dtq.App) -> None:
         app.task(backoff=-1)
 
 
+def test_a_task_is_no_name(app: dtq.App) -> None:
+    task = app.task(name="t")(lambda: None)
+    with pytest.raises(
+        dtq.InvalidTask, match=r"^task type: <task t> is no name; .* or call enqueue\(\) of the task itself"
+    ):
+        app.enqueue(task, {})  # type: ignore[arg-type]
+
+
 def test_big_metadata_is_refused(app: dtq.App) -> None:
     with pytest.raises(dtq.PayloadTooLarge, match=r"^metadata: "):
         app.enqueue("t", {}, metadata={"text": "x" * 4096})
@@ -168,7 +176,7 @@ def test_arguments_are_checked_when_enqueued_by_the_task(app: dtq.App) -> None:
         add.enqueue()  # type: ignore[call-arg]
     with pytest.raises(dtq.InvalidTask, match=r"^payload\.c: add takes no such argument; known are a, b$"):
         add.enqueue(1, c=3)  # type: ignore[call-arg]
-    with pytest.raises(dtq.InvalidTask, match=r"^payload: add takes 2 positional arguments, but 3 were given; "):
+    with pytest.raises(dtq.InvalidTask, match=r"^payload: add takes 2 arguments by position, but 3 were given; "):
         add.enqueue(1, 2, 3)  # type: ignore[call-arg]
 
 
@@ -200,6 +208,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("", "absent_module:app", "app: there is no module 'absent_module' in {here} or on the Python path"),
         ("", "a-b:app", "app: 'a-b:app' is not module:attribute; give such as my_project.tasks:app"),
+        ("", "tasks.py:app", "app: 'tasks.py' is a file, and a module is needed; give tasks:app"),
+        ("", "./shop/m.py:queue", "app: './shop/m.py' is a file, and a module is needed; give shop.m:queue"),
+        ("", "shop/tasks", "app: 'shop/tasks' is a file, and a module is needed; give shop.tasks:app"),
+        ("", "/home/ada/tasks.py", "app: '/home/ada/tasks.py' is a file, and a module is needed; give such as "
+         "my_project.tasks:app, in the folder that my_project is in"),
         ("", "m0:app", "app: module 'm0' has no attribute 'app'; it has no dtq.App at all"),
         ("import dtq\nqueue = dtq.App()\n", "m1", "app: module 'm1' has no attribute 'app'; it has queue"),
         ("app = 3\n", "m2:app", "app: module 'm2' has a int, not an App, as 'app'; it has no dtq.App at all"),

@@ -82,7 +82,7 @@ def test_open_handlers_take_anything_beside_what_they_need() -> None:
 def test_positional_arguments_become_keywords() -> None:
     handler = handler_of(plain)
     assert handler.payload((1, 2), {"c": 3}) == {"a": 1, "b": 2, "c": 3}
-    with pytest.raises(InvalidTask, match=r"^payload: n takes 2 positional arguments, but 3 were given; "):
+    with pytest.raises(InvalidTask, match=r"^payload: n takes 2 arguments by position, but 3 were given; "):
         handler.payload((1, 2, 3), {})
     with pytest.raises(InvalidTask, match=r"^payload\.a: n got it twice; "):
         handler.payload((1,), {"a": 1})
