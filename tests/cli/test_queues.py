@@ -81,3 +81,26 @@ def test_workers_with_their_children(app: App, cli: Cli) -> None:
     assert worker["restarts"][0]["cause"] == cause
     assert "host-00000001" in cli("status").out
     child.settle(claim)
+
+
+def test_doctor_finds_a_queue_that_no_worker_works_on(app: App, cli: Cli) -> None:
+    """A worker that is alive helps nobody elsewhere; a queue where nothing waits needs none."""
+    app.enqueue("add", {}, queue="mail")
+    app.broker.prepare_queue("empty")
+    child = Child(app.broker, queue="default")
+
+    def workers() -> tuple[str, str, str]:
+        answer = cli("doctor", "--json")
+        assert answer.code == 0
+        (check,) = [check for check in answer.json["checks"] if check["name"] == "workers"]
+        return check["state"], check["detail"], check["mend"]
+
+    app.broker.renew("host-1", facts(child, queues=["default"]))
+    app.broker.renew("host-2", {"queues": 3})
+    assert workers() == (
+        "warn",
+        "2 alive; none works on mail, where tasks wait",
+        "dtq worker module:app --queues mail",
+    )
+    app.broker.renew("host-2", facts(child, queues=["mail"]))
+    assert workers() == ("ok", "2 alive", "")

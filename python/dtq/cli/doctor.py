@@ -26,6 +26,7 @@ SERVER_TIME_S = 1.2
 EMBEDDED_TIME_S = 10.0
 APPLICATION_TIME_S = 30.0
 _SKEW_WARNING_MS = 2000
+_MOST_NAMED = 10
 
 State = Literal["ok", "warn", "fail"]
 
@@ -109,6 +110,7 @@ class _Examination:
     def __init__(self, chosen: Settings, found: list[Check]) -> None:
         self._chosen = chosen
         self._found = found
+        self._with_waiting: list[str] = []
         self.asking = "server"
 
     def run(self) -> None:
@@ -176,15 +178,28 @@ class _Examination:
         names = broker.queues()
         for name in names:
             self.asking = f"queue {name}"
-            broker.queue_counts(name)
+            if broker.queue_counts(name).waiting:
+                self._with_waiting.append(name)
         yield Check("queues", "ok", f"{len(names)} readable" if names else "none yet")
 
     def _workers(self, broker: Broker) -> Iterator[Check]:
-        count = len(broker.workers())
-        if count:
-            yield Check("workers", "ok", f"{count} alive")
-        else:
+        workers = broker.workers()
+        forgotten = [
+            queue
+            for queue in self._with_waiting
+            if not any(isinstance(told := worker.facts.get("queues"), list) and queue in told for worker in workers)
+        ]
+        if not workers:
             yield Check("workers", "warn", "none is alive; tasks wait", "dtq worker module:app")
+        elif forgotten:
+            yield Check(
+                "workers",
+                "warn",
+                f"{len(workers)} alive; none works on {_some(forgotten)}, where tasks wait",
+                f"dtq worker module:app --queues {forgotten[0]}",
+            )
+        else:
+            yield Check("workers", "ok", f"{len(workers)} alive")
 
 
 _MENDS = {
@@ -198,6 +213,10 @@ _MENDS = {
 
 def _failure(name: str, detail: str) -> Check:
     return Check(name, "fail", detail, _MENDS.get(name, _MENDS["queues"]))
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (" …" if len(names) > _MOST_NAMED else "")
 
 
 def _settings_in_use() -> str:
@@ -242,4 +261,4 @@ def _import_check(importing: subprocess.Popen[bytes]) -> Check:
     names = last.split()
     if not names:
         return Check("app", "fail", "it has no tasks", "register some with @app.task")
-    return Check("app", "ok", f"{len(names)} tasks: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}")
+    return Check("app", "ok", f"{len(names)} tasks: {_some(names)}")
