@@ -66,7 +66,9 @@ def translate(error: Exception, place: str) -> DtqError:
     if isinstance(error, exceptions.TimeoutError):
         return BrokerUnavailable(f"Redis at {place} did not answer in time")
     if isinstance(error, (exceptions.ConnectionError, OSError)):
-        return BrokerUnavailable(f"Redis at {place} cannot be reached: {text}")
+        # At a socket it may be the embedded store, which nobody has named or starts by hand.
+        way_out = "" if place.startswith("unix") else "; start it, or correct DTQ_REDIS_URL"
+        return BrokerUnavailable(f"Redis at {place} cannot be reached: {text.rstrip('.')}{way_out}")
     if "NOGROUP" in text:
         return GroupLost(f"Redis at {place}: a consumer group is gone")
     # Scripts add their own hash and line, which help nobody outside of dtq.

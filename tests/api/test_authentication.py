@@ -217,9 +217,12 @@ def test_request_ids_are_echoed_or_made(server: ApiServer) -> None:
 
 
 def test_what_does_not_exist(server: ApiServer) -> None:
-    assert refusal(server.client.get("/nothing")) == (404, "NOT_FOUND")
+    answer = server.client.get("/nothing")
+    assert refusal(answer) == (404, "NOT_FOUND")
+    assert answer.json()["message"] == "path: nothing is here; /docs lists the routes"
     answer = server.client.put("/api/v1/tasks")
     assert refusal(answer) == (405, "METHOD_NOT_ALLOWED")
+    assert answer.json()["message"] == "method: PUT is not for this path; the header Allow names those that are"
     assert "POST" in answer.headers["allow"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import WaitUntil
 from tests.process.harness import APP, Stage
-from tests.servers import PrivateServer
+from tests.servers import PrivateServer, free_port
 
 UNUSABLE = {
     "no_such_module_at_all:app": "no_such_module_at_all",
@@ -40,7 +40,18 @@ def test_no_server(stage: Stage, tmp_path: Path) -> None:
     """Exit code 3, within a few seconds."""
     worker = stage.worker(ready=False, overrides={"redis_url": f"unix://{tmp_path}/nothing"})
     assert worker.wait(10) == 3, worker.log
+    assert "No such file or directory; trying for 5 s\n" in worker.log
     assert "cannot be reached" in worker.log.splitlines()[-1]
+
+
+def test_no_server_at_a_url(stage: Stage) -> None:
+    """The last word names the place and what to do."""
+    place = f"redis://127.0.0.1:{free_port()}"
+    worker = stage.worker(ready=False, overrides={"redis_url": place})
+    assert worker.wait(10) == 3, worker.log
+    last = worker.log.splitlines()[-1]
+    assert f"Redis at {place} cannot be reached: " in last
+    assert last.endswith("Connection refused; start it, or correct DTQ_REDIS_URL")
 
 
 def test_a_malformed_url(stage: Stage) -> None:

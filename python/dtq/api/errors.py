@@ -22,6 +22,10 @@ from dtq.errors import (
 
 _MOST_PROBLEMS = 20
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+_WAYS_OUT = {
+    404: "path: nothing is here; {docs} lists the routes",
+    405: "method: {method} is not for this path; the header Allow names those that are",
+}
 
 
 class ApiError(Exception):
@@ -98,7 +102,10 @@ async def answer_api_error(request: Request, error: ApiError) -> Response:
 async def answer_http_error(request: Request, error: HTTPException) -> Response:
     """For what the router says: no such path, no such method."""
     code = _CODES.get(error.status_code, "REQUEST_REFUSED")
-    made = ApiError(error.status_code, code, str(error.detail), headers=error.headers)
+    message = _WAYS_OUT.get(error.status_code, str(error.detail)).format(
+        docs=f"{request.scope.get('root_path', '')}/docs", method=request.method
+    )
+    made = ApiError(error.status_code, code, message, headers=error.headers)
     return error_response(made, request_id_of(request))
 
 
