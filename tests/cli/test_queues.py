@@ -37,17 +37,20 @@ def test_queues_and_one_of_them(app: App, cli: Cli) -> None:
 
 def test_how_long_types_took(app: App, cli: Cli) -> None:
     """The slowest first; the last hour beside them."""
-    app.broker.observe({"default": [*cell("quick", took_ms=2, count=3), *cell("slow", took_ms=3000)]})
+    told = [*cell("quick", took_ms=2, count=3), *cell("slow", took_ms=3000), *cell("tiny", took_ms=0.03, count=9)]
+    app.broker.observe({"default": told})
     stats = cli("queue", "stats", "default", "--json").json
-    slow, quick = stats["types"]
-    assert (slow["task_type"], quick["task_type"]) == ("slow", "quick")
+    slow, quick, tiny = stats["types"]
+    assert (slow["task_type"], quick["task_type"], tiny["task_type"]) == ("slow", "quick", "tiny")
     assert quick["attempts"]["succeeded"] == quick["execution"]["count"] == 3
     assert 2 < slow["execution"]["p95_seconds"] < 6
     assert set(stats["hour"]) >= {"submitted", "succeeded", "wait", "execution"}
-    assert stats["hour"]["execution"]["count"] == 4
+    assert stats["hour"]["execution"]["count"] == 13
     text = cli("queue", "stats", "default").out.partition("Types,")[2]
     assert text.index("slow") < text.index("quick")
-    assert stats["task_types"] == ["quick", "slow"]
+    assert stats["task_types"] == ["quick", "slow", "tiny"]
+    (line,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["tiny"])
+    assert line[1:8] == ["9", "0", "30", "µs", "<1.0", "ms", "<1.0"]  # never a quantile above what was measured
     for line in cli("top", "--interval", "0.1").out, json.dumps(cli("top", "--count", "1", "--json").json["slowest"]):
         assert line.index("slow") < line.index("quick")
 

@@ -8,7 +8,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from dtq.history import COUNTS, Minute, Timing, TypeTimings
+from dtq.history import BOUNDS_S, COUNTS, Minute, Timing, TypeTimings
 from dtq.legible import duration
 
 _QUANTILES = {"p50_seconds": 0.5, "p95_seconds": 0.95, "p99_seconds": 0.99}
@@ -40,8 +40,8 @@ class TypeFigures:
         failures = sum(attempts.get(result, 0) for result in ("failed", "dead_lettered", "retried"))
         return [
             *(self.task_type, execution.count, failures, _measured(execution.mean)),
-            *(_measured(execution.quantile(q)) for q in (0.5, 0.95, 0.99)),
-            _measured(wait.quantile(0.95)),
+            *(_estimated(execution.quantile(q)) for q in (0.5, 0.95, 0.99)),
+            _estimated(wait.quantile(0.95)),
         ]
 
 
@@ -73,6 +73,11 @@ def hour(minutes: Iterable[Minute]) -> dict[str, Any]:
     whole = reduce(add, minutes)
     counts = {name: getattr(whole, name) for name in COUNTS}
     return {**counts, "wait": spread(whole.wait), "execution": spread(whole.execution)}
+
+
+def _estimated(quantile: float) -> str:
+    """A quantile for people. In the first bucket nothing is known but its bound: half of it is no measurement."""
+    return f"<{duration(BOUNDS_S[0])}" if 0 < quantile < BOUNDS_S[0] else _measured(quantile)
 
 
 def _measured(seconds: float) -> str:
