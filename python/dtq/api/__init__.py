@@ -9,6 +9,7 @@ front_door.py      every request: id, key, origin, security headers, what went w
 authentication.py  keys and their names
 errors.py          errors as answers
 limits.py          bodies and bounds, checked before reading on
+strict_route.py    what a route does not know is refused
 submission.py      JSON of one task to a checked plan, by the code that Python producers use
 items.py           a JSON list or a stream of lines, split in flat memory
 event_hub.py       one watcher of Redis for all who listen

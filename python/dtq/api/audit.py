@@ -10,9 +10,10 @@ from dtq.api.errors import Json
 from dtq.api.limits import Cursor, PageSize
 from dtq.api.schemas import AuditPage
 from dtq.api.served import served_by
+from dtq.api.strict_route import StrictRoute
 from dtq.dead_letters import check_entry
 
-router = APIRouter(tags=["audit"])
+router = APIRouter(tags=["audit"], route_class=StrictRoute)
 
 
 @router.get("/audit", summary="Read the audit", response_model=AuditPage)

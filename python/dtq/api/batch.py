@@ -22,6 +22,7 @@ from dtq.api.limits import IDLE_TIME_S, NDJSON, pieces, require_json
 from dtq.api.outbox import Outbox
 from dtq.api.schemas import BATCH_OUTCOME, TaskSubmission, refusals
 from dtq.api.served import Served, served_by
+from dtq.api.strict_route import StrictRoute
 from dtq.broker import Answer
 from dtq.client import CHUNK_BYTES, CHUNK_TASKS
 from dtq.errors import DtqError
@@ -33,7 +34,7 @@ _PART_BYTES = 16_384
 """So much is split at a time: of nothing but brackets that takes 60 ms, in which nobody else is served."""
 _OUTCOMES = {422: "invalid", 413: "invalid", 409: "conflict", 429: "refused"}
 
-router = APIRouter(tags=["tasks"])
+router = APIRouter(tags=["tasks"], route_class=StrictRoute)
 
 
 @dataclass(slots=True)

@@ -17,10 +17,11 @@ from dtq.api.queues import known
 from dtq.api.request_bodies import BulkRequeue, Requeue, Selection, body_of, read_as
 from dtq.api.schemas import BULK_OUTCOME, DeadLetterDetail, DeadLetterPage, Purged, Requeued, refusals
 from dtq.api.served import served_by
+from dtq.api.strict_route import StrictRoute
 from dtq.dead_letters import DeadLetter, DeadLetterFilter
 from dtq.errors import DtqError
 
-router = APIRouter(tags=["dead letters"])
+router = APIRouter(tags=["dead letters"], route_class=StrictRoute)
 Name = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9._:-]{1,128}$", description="Id of the task, or of the entry: 1700000000000-0.")
 ]

@@ -17,6 +17,7 @@ from dtq.api.connection import abandon
 from dtq.api.errors import ApiError, as_api_error, error_response
 from dtq.api.event_buffer import EventBuffer
 from dtq.api.served import served_by
+from dtq.api.strict_route import StrictRoute, refuse_unknown_parameters
 from dtq.errors import DtqError
 
 TOO_SLOW = 1013
@@ -27,7 +28,7 @@ FAREWELL_S = 10.0
 PING_S = 15.0
 MOST_AT_ONCE = 100
 
-router = APIRouter(tags=["events"])
+router = APIRouter(tags=["events"], route_class=StrictRoute)
 websocket_router = APIRouter()
 Names = Annotated[str | None, Query(max_length=4000, description="Names with commas between; all unless given.")]
 
@@ -98,6 +99,7 @@ async def websocket(websocket: WebSocket, queues: Names = None, types: Names = N
     """The same events, a message each; what the client sends is not looked at."""
     async with AsyncExitStack() as stack:
         try:
+            refuse_unknown_parameters(websocket, ("queues", "types"))
             buffer = await stack.enter_async_context(served_by(websocket).events.listen(queues, types))
         except (DtqError, ApiError) as error:
             made = as_api_error(error) if isinstance(error, DtqError) else error

@@ -13,9 +13,10 @@ from dtq.api.errors import Json
 from dtq.api.limits import Cursor, PageSize, SomeQueue, Text
 from dtq.api.schemas import Status, TaskPage
 from dtq.api.served import served_by
+from dtq.api.strict_route import StrictRoute
 from dtq.api.submission import moment
 
-router = APIRouter(tags=["tasks"])
+router = APIRouter(tags=["tasks"], route_class=StrictRoute)
 Time = Annotated[
     str | None,
     Query(

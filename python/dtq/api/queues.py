@@ -10,9 +10,10 @@ from dtq.api.errors import ApiError, Json
 from dtq.api.limits import Cursor, PageSize, QueueName, TaskType
 from dtq.api.schemas import Paused, Purged, QueueFigures, QueuePage, TaskTypes, refusals
 from dtq.api.served import caller_of, served_by
+from dtq.api.strict_route import StrictRoute
 from dtq.queues import Queue
 
-router = APIRouter(tags=["queues"])
+router = APIRouter(tags=["queues"], route_class=StrictRoute)
 
 
 @router.get("/queues", summary="List queues", response_model=QueuePage)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
 from dtq.api.errors import invalid_request
 from dtq.api.limits import read_body, require_json
+from dtq.api.strict_route import what_is_meant
 from dtq.dead_letters import DeadLetterFilter
 from dtq.raw_json import read_json
 
@@ -69,7 +71,13 @@ async def read_as(request: Request, model: type[Model], limit: int) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
-        raise invalid_request((problem["loc"], problem["msg"]) for problem in problems) from None
+        raise invalid_request((problem["loc"], _told(problem, model)) for problem in problems) from None
+
+
+def _told(problem: ErrorDetails, model: type[BaseModel]) -> str:
+    if problem["type"] != "extra_forbidden":
+        return problem["msg"]
+    return f"there is no such field; {what_is_meant(str(problem['loc'][-1]), model.model_fields)}"
 
 
 def body_of(model: type[BaseModel], *, required: bool = False) -> dict[str, Any]:

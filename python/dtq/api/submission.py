@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import orjson
 
+from dtq.api.strict_route import what_is_meant
 from dtq.app import App
 from dtq.errors import InvalidTask
 from dtq.options import EnqueueOptions
@@ -90,8 +91,8 @@ class Submissions:
         for name, value in task.items():
             option = OPTIONS.get(name)
             if option is None:
-                known = ", ".join(["task_type", "payload", *OPTIONS])
-                raise InvalidTask(name[:100], f"there is no such field; known are {known}")
+                meant = what_is_meant(name, ("task_type", "payload", *OPTIONS))
+                raise InvalidTask(name[:100], f"there is no such field; {meant}")
             convert = _CONVERSIONS.get(name)
             options[option] = value if convert is None or value is None else convert(name, value)
         try:

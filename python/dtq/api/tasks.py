@@ -13,11 +13,12 @@ from dtq.api.errors import ApiError, Json
 from dtq.api.limits import SomeQueue, TaskId, Wait, read_body, require_json
 from dtq.api.schemas import Cancelled, NotEnded, Queued, Result, Submitted, TaskDetail, TaskSubmission, refusals
 from dtq.api.served import Served, caller_of, served_by
+from dtq.api.strict_route import StrictRoute, refuse_unknown_parameters
 from dtq.errors import DtqError, ResultNotKept, ResultTimeout, TaskFailed
 from dtq.handles import Handle
 from dtq.off_loop import in_thread
 
-router = APIRouter(tags=["tasks"])
+router = APIRouter(tags=["tasks"], route_class=StrictRoute)
 
 
 @router.post(
@@ -47,6 +48,7 @@ router = APIRouter(tags=["tasks"])
 )
 async def submit(request: Request) -> Response:
     """Checked as a Python producer's enqueue is. `Location` leads to the task."""
+    refuse_unknown_parameters(request)  # this one is called past its route
     require_json(request)
     served = served_by(request)
     queue = None

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from dtq.api.errors import ApiError, Json
 from dtq.api.schemas import WorkerDetail, WorkerList, refusals
 from dtq.api.served import served_by
+from dtq.api.strict_route import StrictRoute
 
-router = APIRouter(tags=["workers"])
+router = APIRouter(tags=["workers"], route_class=StrictRoute)
 WorkerId = Annotated[str, Path(max_length=128, description="Id of the worker.")]
 
 
