@@ -40,6 +40,43 @@ def test_a_table_prints_no_raw_escape_and_no_markup(capsys: pytest.CaptureFixtur
     assert ":smile:" in out
 
 
+WIDE_ROW = ("0356jnBR07QaP1AsN9p2fs", "a-queue-of-some-name", "dead_lettered", "ValueError: a text of so many words")
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown", "left_out"),
+    [
+        (120, {0, 1, 2, 3}, ""),
+        (75, {0, 2, 3}, "no room for queue (--json shows all)"),
+        (55, {0, 2}, "no room for queue, error (--json shows all)"),
+    ],
+)
+def test_on_a_narrow_screen_columns_give_way_and_ids_stay_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, shown: set[int], left_out: str
+) -> None:
+    """An id that is broken into lines can be neither copied nor found."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table("", ["task", "queue", "status", "error"], [WIDE_ROW], whole=(0, 2), spare=(1, 3))
+    out = capsys.readouterr().out
+    words = out.split()
+    assert left_out in " ".join(words)
+    assert ("no room" in out) == bool(left_out)
+    assert {WIDE_ROW[0], WIDE_ROW[2]} <= set(words)
+    for index, word in ((1, "a-queue"), (3, "ValueError")):
+        assert (word in out) == (index in shown)
+
+
+@pytest.mark.parametrize(("columns", "task_id"), [(60, "0123456789" * 12), (20, WIDE_ROW[0])])
+def test_where_there_is_no_room_at_all_ids_are_broken_and_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, task_id: str
+) -> None:
+    """The longest that a user may give; and a screen that is too narrow for any."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table("", ["task", "status"], [(task_id, "queued")], whole=(0, 1))
+    below_the_rule = capsys.readouterr().out.partition("─ \n")[2]
+    assert "".join(line.split()[0] for line in below_the_rule.splitlines() if line.strip()) == task_id
+
+
 def test_fields_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     print_fields([("id", HOSTILE), ("left out", None)])
     assert capsys.readouterr().out.count("\n") == 1

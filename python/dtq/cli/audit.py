@@ -62,5 +62,7 @@ def audit(
                 )
                 for entry in entries
             ],
+            whole=(0, 2, 4, 5),
+            spare=(5, 6, 1, 3),
         )
     return DONE

@@ -94,7 +94,7 @@ def list_(
         return DONE
     if found:
         columns = ["entry", "task", "type", "attempts", "error", "died at"]
-        print_table("", columns, [_row(letter) for letter in found], numbers=(3,))
+        print_table("", columns, [_row(letter) for letter in found], numbers=(3,), whole=(0, 1, 5), spare=(3, 5, 0))
     print_line(f"showing {len(found)} of {total}{f'; go on with --before {more}' if more else ''}")
     return DONE
 

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import IO, TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
+from typing import IO, TYPE_CHECKING, Literal
 
 from dtq.legible import printable
 
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 _PIPE_COLUMNS = 160
 """Width of tables that go into a pipe or a file."""
+
+_LONGEST_WHOLE = 48
+"""Columns that a cell may need without being broken: an id of the demo has 38."""
+_LEAST_TEXT = 16
+"""Columns in which a text that is broken into lines can still be read."""
+_BETWEEN = 3
+"""Columns between two cells of a table; the edges together take fewer."""
 
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.]*://)[^/\s?#]*@", re.IGNORECASE)
 _SECRET_QUERY = re.compile(r"([?&](?:username|password)=)[^&\s]*", re.IGNORECASE)
@@ -57,29 +64,64 @@ def console(file: IO[str] | None = None) -> Console:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Iterable[int] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Iterable[int] = (),
+    whole: Iterable[int] = (),
+    spare: Iterable[int] = (),
 ) -> None:
     """Write a table on stdout; every cell is escaped.
 
-    columns: headings. numbers: indexes of the columns to set flush right.
+    columns: headings. numbers: indexes of the columns to set flush right. whole: of those not to be broken into lines,
+    because somebody copies an id or compares times. spare: of those to leave out, the first one first, until the others
+    have room; a line says so.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    right, cells = set(numbers), [[printable(cell) for cell in row] for row in rows]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for index, name in enumerate(columns):
-        if index in right:  # a number that is cut is a wrong number: on a narrow screen texts give way
-            table.add_column(Text(name), justify="right", no_wrap=True, min_width=longest(name, cells, index))
-        else:
-            table.add_column(Text(name), overflow="fold")
-    for row in cells:
-        table.add_row(*map(Text, row))
     screen = console(sys.stdout)
+    right, cells = set(numbers), [[printable(cell) for cell in row] for row in rows]
+    widths = [longest(name, cells, index) for index, name in enumerate(columns)]
+    firm = {index for index in whole if widths[index] <= _LONGEST_WHOLE} | right
+    kept, left_out = _with_room(widths, firm, spare, screen.width)
+    if _needed(widths, firm, kept) > screen.width:
+        firm = right  # broken into lines after all: cut, an id would be of no use
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index in kept:
+        if index in firm:  # a number that is cut is a wrong number: on a narrow screen texts give way
+            justify: Literal["left", "right"] = "right" if index in right else "left"
+            table.add_column(Text(columns[index]), justify=justify, no_wrap=True, min_width=widths[index])
+        else:
+            table.add_column(Text(columns[index]), overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(row[index]) for index in kept))
     if title:  # on a line of its own: as the table's it would be broken to the width of that
         screen.print(Text(printable(title), style="italic"))
     screen.print(table)
+    if left_out:
+        names = ", ".join(columns[index] for index in sorted(left_out))
+        screen.print(Text(f"no room for {names} (--json shows all)"))
+
+
+def _with_room(
+    widths: Sequence[int], firm: Collection[int], spare: Iterable[int], width: int
+) -> tuple[list[int], list[int]]:
+    """The columns that are shown, and those that had to give way."""
+    kept, left_out = list(range(len(widths))), list[int]()
+    for index in spare:
+        if _needed(widths, firm, kept) <= width:
+            break
+        kept.remove(index)
+        left_out.append(index)
+    return kept, left_out
+
+
+def _needed(widths: Sequence[int], firm: Collection[int], kept: Sequence[int]) -> int:
+    """How wide these columns are where texts are broken as far as they may be."""
+    return sum(_BETWEEN + (widths[index] if index in firm else min(widths[index], _LEAST_TEXT)) for index in kept)
 
 
 def longest(heading: str, cells: Iterable[Sequence[str]], index: int) -> int:

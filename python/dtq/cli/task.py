@@ -183,5 +183,10 @@ def print_task(task: dict[str, Any]) -> None:
     if history:
         columns = ("attempt", "cause", "started_at", "ended_at", "worker_id", "error_class", "error")
         print_table(
-            "history", columns, [["" if row[name] is None else row[name] for name in columns] for row in history]
+            "history",
+            columns,
+            [["" if row[name] is None else row[name] for name in columns] for row in history],
+            numbers=(0,),
+            whole=(2, 3, 4),
+            spare=(4, 3, 5),
         )

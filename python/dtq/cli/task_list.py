@@ -83,7 +83,9 @@ def list_(
         return DONE
     if found:
         columns = ["task", "queue", "status", "type", "attempt", "created", "worker", "error"]
-        print_table("", columns, [_row(task) for task in found], numbers=(4,))
+        print_table(
+            "", columns, [_row(task) for task in found], numbers=(4,), whole=(0, 2, 5, 6), spare=(6, 5, 4, 1, 3)
+        )
     print_line(_summary(len(found), cursor, partial))
     return DONE
 
