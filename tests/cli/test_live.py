@@ -21,6 +21,7 @@ from tests.broker.driver import Child
 from tests.broker.test_holding import facts
 from tests.cli.commands import ROOT, Finished, environment, start_dtq
 from tests.conftest import WaitUntil
+from tests.metrics.cells import cell
 from tests.servers import PrivateServer
 
 from dtq.app import App
@@ -238,6 +239,18 @@ def test_hostile_texts_are_drawn_as_texts(app: App) -> None:
     assert "\x1b" not in text
     assert "[red]q[/red]\\x1b[2J" in text
     assert "[bold]" in text
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole(
+    app: App, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """A number that is cut is a wrong number."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    app.broker.observe({"default": cell("a_package.of_tasks.with_a_long_name", took_ms=3000)})
+    (line,) = [line for line in drawn(a_look(app), None).splitlines() if "a_package" in line]
+    assert ("…" in line) == (columns == 80)
+    assert " ".join(line.split()[-12:]) == "1 0 3.00 s 3.75 s 4.88 s 4.97 s <1 ms"
 
 
 def test_it_fits_the_screen(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

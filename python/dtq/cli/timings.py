@@ -77,7 +77,7 @@ def hour(minutes: Iterable[Minute]) -> dict[str, Any]:
 
 def _estimated(quantile: float) -> str:
     """A quantile for people. In the first bucket nothing is known but its bound: half of it is no measurement."""
-    return f"<{duration(BOUNDS_S[0])}" if 0 < quantile < BOUNDS_S[0] else _measured(quantile)
+    return f"<{BOUNDS_S[0] * 1000:g} ms" if 0 < quantile < BOUNDS_S[0] else _measured(quantile)
 
 
 def _measured(seconds: float) -> str:

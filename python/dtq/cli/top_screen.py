@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dtq.cli.figures import Figures, QueueFigures
@@ -110,10 +111,13 @@ def _table(
     whole, cells = {*numbers, *ids}, [[printable(cell) for cell in row] for row in rows[:most]]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=True, collapse_padding=True)
     for index, name in enumerate(columns):
-        # A line each: the screen is cut by rows, so none may take two. Where it is narrow, names give way.
-        least = longest(name, cells, index) if index in whole else None
+        # A line each: the screen is cut by rows, so none may take two. Where it is narrow, names share what is left.
+        wanted = longest(name, cells, index)
         justify: JustifyMethod = "right" if index in whole.difference(ids) else "left"
-        table.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
+        column = table.add_column if index in whole else partial(table.add_column, ratio=wanted)
+        column(
+            Text(name), justify=justify, no_wrap=True, overflow="ellipsis", min_width=wanted if index in whole else 1
+        )
     for row in cells:
         table.add_row(*map(Text, row))
     if len(rows) > most:
