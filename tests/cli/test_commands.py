@@ -104,6 +104,10 @@ def test_an_id_that_exists_is_refused(clean_server: PrivateServer) -> None:
             ["--payload", '{"a": 1e999}'],
             "dtq: payload.a: the number is beyond the range of a double; pass it as a string\n",
         ),
+        (
+            ["--run-at", "2030-01-01T00:00"],
+            "dtq: run_at: '2030-01-01T00:00' has no offset from UTC; write it like 2030-12-31T23:59:00+00:00\n",
+        ),
         (["--run-at", "tomorrow"], "dtq: run_at: 'tomorrow' is no time; write it like 2030-12-31T23:59:00+00:00\n"),
     ],
 )

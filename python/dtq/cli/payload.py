@@ -23,7 +23,11 @@ def read_time(name: str, text: str | None) -> datetime | None:
     """Return the time in `text`. Raises ValueError naming the option when it is none."""
     if text is None:
         return None
+    way_out = "write it like 2030-12-31T23:59:00+00:00"
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{name}: {text!r} is no time; write it like 2030-12-31T23:59:00+00:00") from None
+        raise ValueError(f"{name}: {text!r} is no time; {way_out}") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{name}: {text!r} has no offset from UTC; {way_out}")
+    return moment
