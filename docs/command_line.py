@@ -18,9 +18,10 @@ _PAGE = """\
 
 `dtq COMMAND --help` shows the same for one command. Every command that prints something takes `--json`: one document on
 stdout in pure ASCII (`dtq events` and `dtq top`: an object a line), with the fields below; others may be added, these
-stay. Times are ISO 8601 with an offset unless they say ms. Errors are one line on stderr. What comes from tasks is
-printed escaped: it forges no line and steers no terminal. What cannot be undone asks first, or takes `--yes`; where
-nobody can be asked it is refused, with code 2. Long work shows on stderr how far it has come.
+stay. Their names are those of the [HTTP API](http.md): times are ISO 8601 with an offset, durations `…_seconds`. Errors
+are one line on stderr. What comes from tasks is printed escaped: it forges no line and steers no terminal. What cannot
+be undone asks first, or takes `--yes`; where nobody can be asked it is refused, with code 2. Long work shows on
+stderr how far it has come.
 
 `--redis-url` stands before or behind the command; else `DTQ_REDIS_URL` counts, else the [embedded
 store](guide/embedded.md). Every other [setting](settings.md) is taken from its variable.

@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("broker", "transport", "wire"),
     (
         *("app", "client", "bulk", "coalesce", "handles", "off_loop", "source", "side_effects", "executor"),
-        *("overview", "listing", "workers", "watching", "metrics", "telemetry"),
+        *("overview", "bodies", "listing", "workers", "watching", "metrics", "telemetry"),
         *("queues", "task_acts", "dead_letter_acts", "announcing"),
     ),
     ("worker",),

@@ -75,15 +75,16 @@ def test_enqueue_takes_every_option(clean_server: PrivateServer) -> None:
         url=clean_server.url,
     )
     assert (sent.code, sent.err) == (0, "")
-    assert sent.json == {"id": "order-1", "queue": "shop"}
+    assert sent.json == {"task_id": "order-1", "queue": "shop", "duplicate": False, "status": None}
     found = dtq("task", "get", "order-1", "--json", url=clean_server.url).json
-    assert {name: found[name] for name in ("status", "queue", "priority", "timeout", "max_attempts", "retention")} == {
+    names = ("status", "queue", "priority", "timeout_seconds", "max_attempts", "retention_seconds")
+    assert {name: found[name] for name in names} == {
         "status": "pending",
         "queue": "shop",
         "priority": 7,
-        "timeout": 1.5,
+        "timeout_seconds": 1.5,
         "max_attempts": 3,
-        "retention": 60,
+        "retention_seconds": 60,
     }
 
 
@@ -178,16 +179,18 @@ def test_several_tasks_are_cancelled_with_one_command(clean_server: PrivateServe
     assert mixed.code == 4
     assert mixed.json == [
         {
-            "id": waiting,
+            "task_id": waiting,
             "queue": "default",
             "outcome": "refused",
-            "error": f"task_id: '{waiting}' has ended as cancelled and cannot be cancelled",
+            "code": "ALREADY_TERMINAL",
+            "message": f"task_id: '{waiting}' has ended as cancelled and cannot be cancelled",
         },
         {
-            "id": "nobody",
+            "task_id": "nobody",
             "queue": None,
             "outcome": "not found",
-            "error": "task_id: 'nobody' is not known in any known queue; check it, or its record is gone",
+            "code": "TASK_NOT_FOUND",
+            "message": "task_id: 'nobody' is not known in any known queue; check it, or its record is gone",
         },
     ]
     assert dtq("task", "cancel", waiting, ended, url=url).code == 5
@@ -303,7 +306,7 @@ def test_status_counts_what_waits(clean_server: PrivateServer) -> None:
         1,
         0,
     )
-    assert 0 <= queue["oldest_ms"] < 60_000
+    assert 0 <= queue["oldest_age_seconds"] < 60
     assert found.json["workers"] == []
     plain = dtq("status", url=clean_server.url).out
     assert "shop" in plain

@@ -127,7 +127,7 @@ def test_the_json_of_every_reader_has_the_fields_of_the_manual(app: App, cli: Cl
     by_id = cli("task", "cancel", app.enqueue("add", {}).id, "--json").json
     by_filter = cli("task", "cancel", "--all", "--yes", "--json").json
     known = COMMANDS["task cancel"][1].fields
-    assert set(by_id) == {"id", "queue", "outcome", "error"} <= known.keys()
+    assert set(by_id) == {"task_id", "queue", "outcome", "code", "message"} <= known.keys()
     assert set(by_filter) == {"queue", "dry_run", "cancelled", "requested", "ended"}
 
 

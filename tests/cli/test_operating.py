@@ -34,9 +34,9 @@ def test_list_show_and_requeue(app: App, clean_server: PrivateServer) -> None:
     url = clean_server.url
     listed = dtq("dlq", "list", "--limit", "1", "--json", url=url)
     assert listed.code == 0, listed.err
-    assert listed.json["total"] == 2
+    assert listed.json["count"] == 2
     assert [row["task_id"] for row in listed.json["dead_letters"]] == [second]
-    following = dtq("dlq", "list", "--before", listed.json["next"], url=url)
+    following = dtq("dlq", "list", "--cursor", listed.json["cursor"], url=url)
     assert first in following.out
     assert "showing 1 of 2" in following.out
     assert "ValueError: no" in following.out
@@ -45,9 +45,19 @@ def test_list_show_and_requeue(app: App, clean_server: PrivateServer) -> None:
     assert shown.code == 0
     assert '{"left": 1}' in shown.out
     dry = dtq("dlq", "requeue", "--all", "--dry-run", "--json", url=url)
-    assert (dry.code, dry.json["requeued"]) == (0, [first, second])
+    assert (dry.code, dry.json["requeued"], dry.json["dry_run"]) == (0, 2, True)
+    assert [(one["outcome"], one["task_id"]) for one in dry.json["outcomes"]] == [
+        ("requeued", first),
+        ("requeued", second),
+    ]
     done = dtq("dlq", "requeue", first, "--payload", '{"left": 2}', "--json", url=url)
-    assert (done.code, done.json) == (0, {"requeued": [first], "refused": [], "dry_run": False})
+    outcome = {"outcome": "requeued", "task_id": first, "entry": None, "code": None, "message": None}
+    assert (done.code, done.json) == (0, {"requeued": 1, "refused": 0, "dry_run": False, "outcomes": [outcome]})
+    refused = dtq("dlq", "requeue", first, "--json", url=url)
+    (why,) = refused.json["outcomes"]
+    assert (refused.code, refused.json["refused"]) == (5, 1)
+    assert (why["outcome"], why["task_id"], why["code"]) == ("refused", first, "ILLEGAL_TRANSITION")
+    assert "queued" in why["message"]
     assert app.get(first).task().payload == {"left": 2}
     many = dtq("dlq", "requeue", "--type", "add", "--yes", url=url)
     assert (many.code, many.out.splitlines()) == (0, [second, "1 requeued"])
@@ -87,7 +97,8 @@ def test_discard_and_purge(app: App, clean_server: PrivateServer) -> None:
     first, second, third = die(app, {}, {}, {})
     url = clean_server.url
     assert dtq("dlq", "discard", first, "--yes", url=url).code == 0
-    assert dtq("dlq", "discard", "--all", "--dry-run", "--json", url=url).json["discarded"] == [second, third]
+    dry = dtq("dlq", "discard", "--all", "--dry-run", "--json", url=url).json
+    assert (dry["discarded"], [one["task_id"] for one in dry["outcomes"]]) == (2, [second, third])
     assert dtq("dlq", "discard", first, "--yes", url=url).code == 5
     purged = dtq("dlq", "purge", "--yes", url=url)
     assert (purged.code, purged.out) == (0, "queue default: 2 dead letters discarded\n")

@@ -28,10 +28,10 @@ def test_tasks_are_listed_page_by_page(app: App, cli: Cli) -> None:
     everything = [*reversed(waiting), *reversed(ended)]
     first = cli("task", "list", "--limit", "4", "--json")
     assert (first.code, first.err) == (0, "")
-    assert [task["id"] for task in first.json["tasks"]] == everything[:4]
+    assert [task["task_id"] for task in first.json["tasks"]] == everything[:4]
     assert first.json["partial"] is False
     second = cli("task", "list", "--limit", "4", "--cursor", first.json["cursor"], "--json")
-    assert ([task["id"] for task in second.json["tasks"]], second.json["cursor"]) == (everything[4:], None)
+    assert ([task["task_id"] for task in second.json["tasks"]], second.json["cursor"]) == (everything[4:], None)
     table = cli("task", "list", "--limit", "2").out
     assert everything[0] in table
     assert "showing 2, there are more; go on with --cursor " in table
@@ -46,7 +46,7 @@ def test_lists_are_filtered(app: App, cli: Cli) -> None:
     def ids(*words: str) -> list[str]:
         found = cli("task", "list", "--json", *words)
         assert found.code == 0, found.err
-        return [task["id"] for task in found.json["tasks"]]
+        return [task["task_id"] for task in found.json["tasks"]]
 
     assert ids("--status", "dead_lettered") == ids("--queue", "default", "--worker", "host") == [dead]
     assert ids("--type", "mail") == ids("--queue", "post") == [mail]
@@ -82,12 +82,12 @@ def test_run_makes_what_waits_due(app: App, cli: Cli) -> None:
     assert app.get(pending).status() == "queued"
     answer = cli("task", "run", dead, pending, "nobody", "--json")
     assert answer.code == 4
-    assert [(row["id"], row["outcome"]) for row in answer.json] == [
+    assert [(row["task_id"], row["outcome"]) for row in answer.json] == [
         (dead, "queued"),
         (pending, "refused"),
         ("nobody", "not found"),
     ]
-    assert "is queued" in answer.json[1]["error"]
+    assert "is queued" in answer.json[1]["message"]
     again = cli("task", "run", pending)
     assert (again.code, again.out) == (5, "")
     assert "only pending, retrying and dead-lettered tasks can be run now" in again.err

@@ -19,7 +19,6 @@ long_poll.py       waiting for the end of many tasks at once
 rejections.py      counts what is refused before a script sees it
 request_bodies.py  bodies of acts, checked against their models
 schemas.py         what bodies look like, for the OpenAPI description
-bodies.py          values of dtq as bodies
 readiness.py       whether work can be done
 threads.py         for calls that block, which are not waited for without end
 served.py          what the routes of one app share

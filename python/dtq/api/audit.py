@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dtq.api.bodies import audit_body
 from dtq.api.errors import Json
 from dtq.api.limits import Cursor, PageSize
 from dtq.api.schemas import AuditPage
 from dtq.api.served import served_by
 from dtq.api.strict_route import StrictRoute
+from dtq.bodies import audit_body
 from dtq.dead_letters import check_entry
 
 router = APIRouter(tags=["audit"], route_class=StrictRoute)

@@ -10,7 +10,6 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from dtq.api.bodies import dead_letter_body, dead_letter_summary
 from dtq.api.errors import Json, as_api_error
 from dtq.api.limits import NDJSON, Cursor, PageSize, QueueName, Text
 from dtq.api.queues import known
@@ -18,6 +17,7 @@ from dtq.api.request_bodies import BulkRequeue, Requeue, Selection, body_of, rea
 from dtq.api.schemas import BULK_OUTCOME, DeadLetterDetail, DeadLetterPage, Purged, Requeued, refusals
 from dtq.api.served import served_by
 from dtq.api.strict_route import StrictRoute
+from dtq.bodies import dead_letter_body, dead_letter_summary
 from dtq.dead_letters import DeadLetter, DeadLetterFilter
 from dtq.errors import DtqError
 

@@ -8,13 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from dtq.api.bodies import task_summary
 from dtq.api.errors import Json
 from dtq.api.limits import Cursor, PageSize, SomeQueue, Text
 from dtq.api.schemas import Status, TaskPage
 from dtq.api.served import served_by
 from dtq.api.strict_route import StrictRoute
 from dtq.api.submission import moment
+from dtq.bodies import task_summary
 
 router = APIRouter(tags=["tasks"], route_class=StrictRoute)
 Time = Annotated[

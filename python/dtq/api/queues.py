@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dtq.api.bodies import queue_body
 from dtq.api.errors import ApiError, Json
 from dtq.api.limits import Cursor, PageSize, QueueName, TaskType
 from dtq.api.schemas import Paused, Purged, QueueFigures, QueuePage, TaskTypes, refusals
 from dtq.api.served import caller_of, served_by
 from dtq.api.strict_route import StrictRoute
+from dtq.bodies import queue_body
 from dtq.queues import Queue
 
 router = APIRouter(tags=["queues"], route_class=StrictRoute)

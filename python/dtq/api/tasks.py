@@ -8,12 +8,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dtq.api.bodies import task_body
 from dtq.api.errors import ApiError, Json
 from dtq.api.limits import SomeQueue, TaskId, Wait, read_body, require_json
 from dtq.api.schemas import Cancelled, NotEnded, Queued, Result, Submitted, TaskDetail, TaskSubmission, refusals
 from dtq.api.served import Served, caller_of, served_by
 from dtq.api.strict_route import StrictRoute, refuse_unknown_parameters
+from dtq.bodies import task_body
 from dtq.errors import DtqError, ResultNotKept, ResultTimeout, TaskFailed
 from dtq.handles import Handle
 from dtq.off_loop import in_thread

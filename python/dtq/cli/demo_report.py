@@ -40,13 +40,13 @@ def summary(tasks: Sequence[Task], session: Session) -> dict[str, Any]:
         "children": session.children,
         "seconds": round(session.seconds, 3),
         "finished_now": session.finished,
-        "tasks_per_s": round(session.finished / session.seconds, 1) if session.seconds > 0 else 0.0,
+        "tasks_per_second": round(session.finished / session.seconds, 1) if session.seconds > 0 else 0.0,
         "totals": {name: sum(task.result[name] for task in counted) for name in _COUNTS},
         "top": {name: _top(counted, name) for name in _RANKED},
-        "enqueue_to_finish_ms": _percentiles(
+        "enqueue_to_finish_seconds": _percentiles(
             [span for task in tasks if (span := _span(task, "created_at")) is not None]
         ),
-        "run_ms": _percentiles([span for task in tasks if (span := _span(task, "started_at")) is not None]),
+        "run_seconds": _percentiles([span for task in tasks if (span := _span(task, "started_at")) is not None]),
         "dead_letters": [
             {
                 "file": _file(task),
@@ -89,11 +89,12 @@ def print_report(report: dict[str, Any]) -> None:
             ("totals", ", ".join(f"{totals[name]:,} {name}" for name in _COUNTS)),
             (
                 "throughput",
-                f"{report['finished_now']:,} tasks in {age(report['seconds'])}, {report['tasks_per_s']:,.1f} tasks/s "
+                f"{report['finished_now']:,} tasks in {age(report['seconds'])}, "
+                f"{report['tasks_per_second']:,.1f} tasks/s "
                 f"with {report['children']} {'child' if report['children'] == 1 else 'children'}",
             ),
-            ("enqueue to finish", _latency_line(report["enqueue_to_finish_ms"])),
-            ("run time", _latency_line(report["run_ms"])),
+            ("enqueue to finish", _latency_line(report["enqueue_to_finish_seconds"])),
+            ("run time", _latency_line(report["run_seconds"])),
         ]
     )
     if report["resumed"]:
@@ -110,11 +111,11 @@ def _file(task: Task) -> str:
 
 
 def _span(task: Task, begin: str) -> float | None:
-    """Return the milliseconds from `begin` to the end, or None where one of them is not known."""
+    """Return the seconds from `begin` to the end, or None where one of them is not known."""
     first: datetime | None = getattr(task, begin)
     if first is None or task.ended_at is None:
         return None
-    return max(0.0, (task.ended_at - first).total_seconds() * 1000)
+    return max(0.0, (task.ended_at - first).total_seconds())
 
 
 def _percentiles(values: list[float]) -> dict[str, float]:
@@ -125,4 +126,4 @@ def _percentiles(values: list[float]) -> dict[str, float]:
 
 
 def _latency_line(percentiles: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:,.0f} ms" for name, value in percentiles.items()) or "not known"
+    return ", ".join(f"{name} {1000 * value:,.0f} ms" for name, value in percentiles.items()) or "not known"

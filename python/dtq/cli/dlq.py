@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
 
 import typer
 
+from dtq.bodies import dead_letter_body, task_body
 from dtq.cli.confirm import Yes, confirmed, whole_steps
 from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
 from dtq.cli.exit_codes import DONE, FAILED, NOT_FOUND, REFUSED, code_of
@@ -15,8 +17,8 @@ from dtq.cli.output import print_error, print_fields, print_json, print_line, pr
 from dtq.cli.payload import read_payload, read_time
 from dtq.cli.progress import followed
 from dtq.cli.queue import unknown
-from dtq.cli.task import print_task
-from dtq.dead_letters import DeadLetter, DeadLetterFilter, read_condition
+from dtq.cli.task import WHY_FIELDS, print_task, why
+from dtq.dead_letters import DeadLetter, DeadLetterFilter, check_entry, is_entry, read_condition
 from dtq.errors import DtqError
 
 commands = typer.Typer(help="Dead letters: list, show, requeue, discard, purge.", no_args_is_help=False)
@@ -48,10 +50,38 @@ _LETTER_FIELDS = {
     "raw": "those bytes, at most 1 000; null where there is a task",
     **within("task", TASK_FIELDS),
 }
-_REFUSED_FIELDS = {
-    "refused": "what was not done: id, code, error",
-    "dry_run": "true where nothing was changed",
-}
+
+
+def _outcome_fields(done: str) -> dict[str, str]:
+    return {
+        done: "how many were, or would be",
+        "refused": "how many were not",
+        "dry_run": "true where nothing was changed",
+        "outcomes": "one for each",
+        "outcomes.outcome": f"{done} or refused",
+        "outcomes.task_id": "the task; as it was named where it is not known; empty for bytes that were no task",
+        "outcomes.entry": "its entry in the dead-letter stream, or null where it is not known",
+        **within("outcomes", WHY_FIELDS),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one dead letter; entry: None where it is not known."""
+
+    task_id: str
+    entry: str | None = None
+    error: DtqError | None = None
+
+    @classmethod
+    def of(cls, letter: DeadLetter, error: DtqError | None = None) -> _Outcome:
+        """Of one that was read."""
+        return cls(letter.task_id, letter.entry, error)
+
+    @classmethod
+    def refused(cls, name: str, error: DtqError) -> _Outcome:
+        """Of one that was named, by its task or its entry."""
+        return cls("", name, error) if is_entry(name) else cls(name, None, error)
 
 
 @command(
@@ -61,8 +91,8 @@ _REFUSED_FIELDS = {
         ["dtq dlq list", "dtq dlq list -q mail --type send_mail --where order.id=7 --json"],
         exits("listed", usage="a filter that cannot be"),
         {
-            "total": "dead letters that stand in the queue",
-            "next": "to go on with --before; null at the end",
+            "count": "dead letters that stand in the queue, whatever the filters",
+            "cursor": "to go on with --cursor; null at the end",
             "dead_letters": "those that the filters accept",
             **within("dead_letters", _LETTER_FIELDS),
         },
@@ -76,7 +106,7 @@ def list_(
     newer_than: NewerThan = None,
     where: Where = None,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 50,
-    before: Annotated[str | None, typer.Option(help="Go on behind this entry.", metavar="ENTRY")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Go on behind an earlier listing.", metavar="CURSOR")] = None,
     redis_url: RedisUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -86,16 +116,17 @@ def list_(
     with producer() as app:
         chosen = app.queue(queue)
         total = chosen.dead_letter_count()
-        found = list(islice(chosen.dead_letters(which, before=before), limit + 1))
+        behind = None if cursor is None else check_entry("cursor", cursor)
+        found = list(islice(chosen.dead_letters(which, before=behind), limit + 1))
     more = found[limit - 1].entry if len(found) > limit else None
     found = found[:limit]
     if as_json:
-        print_json({"total": total, "next": more, "dead_letters": [letter.as_dict() for letter in found]})
+        print_json({"count": total, "cursor": more, "dead_letters": [dead_letter_body(letter) for letter in found]})
         return DONE
     if found:
         columns = ["entry", "task", "type", "attempts", "error", "died at"]
         print_table("", columns, [_row(letter) for letter in found], numbers=(3,), whole=(0, 1, 5), spare=(3, 5, 0))
-    print_line(f"showing {len(found)} of {total}{f'; go on with --before {more}' if more else ''}")
+    print_line(f"showing {len(found)} of {total}{f'; go on with --cursor {more}' if more else ''}")
     return DONE
 
 
@@ -127,11 +158,11 @@ def show(
     with producer() as app:
         letter = app.queue(queue).dead_letter(name)
     if as_json:
-        print_json(letter.as_dict())
+        print_json(dead_letter_body(letter))
     else:
         print_fields([("entry", letter.entry), ("died_at", letter.died_at.isoformat(timespec="milliseconds"))])
         if letter.task is not None:
-            print_task(letter.task.as_dict())
+            print_task(task_body(letter.task))
         else:
             print_fields([("task", letter.task_id or None), ("raw", letter.raw[:1000])])
     return DONE
@@ -153,7 +184,7 @@ def show(
             not_found="not found",
             refused="the task is not dead, its lock or key is held, the queue is full, or not confirmed",
         ),
-        {"requeued": "ids of the tasks that were queued", **_REFUSED_FIELDS},
+        _outcome_fields("requeued"),
     ),
 )
 def requeue(
@@ -187,31 +218,23 @@ def requeue(
     if edited is not None and (many or len(names or ()) != 1):
         raise ValueError("payload: it can be given for one ID only")
     until = read_time("deadline", deadline)
-    done: list[str] = []
-    refused: list[tuple[str, DtqError]] = []
+    outcomes: list[_Outcome] = []
     with producer() as app:
         chosen = app.queue(queue)
         if many and not dry_run and not confirmed(f"Queue dead letters of queue {chosen.name} again?", yes):
             return REFUSED
         if dry_run and not many:
-            done = [chosen.dead_letter(name).task_id for name in names or ()]
+            outcomes = [_Outcome.of(chosen.dead_letter(name)) for name in names or ()]
         elif not many:
             for name in names or ():
                 try:
-                    done.append(chosen.requeue(name, payload=edited, deadline=until).id)
+                    outcomes.append(_Outcome(chosen.requeue(name, payload=edited, deadline=until).id))
                 except DtqError as error:
-                    refused.append((name, error))
+                    outcomes.append(_Outcome.refused(name, error))
         else:
             items = chosen.requeue_all(which, rate=rate, deadline=until, dry_run=dry_run)
-            for item in followed(items, f"requeue in {chosen.name}"):
-                if item.error is None:
-                    done.append(item.letter.task_id)
-                else:
-                    refused.append((item.letter.task_id or item.letter.entry, item.error))
-    _tell("requeued", done, refused, dry_run, as_json)
-    if not refused:
-        return DONE
-    return code_of(refused[0][1]) if not many and not done else FAILED
+            outcomes = [_Outcome.of(item.letter, item.error) for item in followed(items, f"requeue in {chosen.name}")]
+    return _tell("requeued", outcomes, dry_run, as_json, many)
 
 
 @command(
@@ -220,7 +243,7 @@ def requeue(
     Manual(
         ["dtq dlq discard 0356fVwnYBJV2FGLkq1cfQ", "dtq dlq discard --older-than 2592000 --yes"],
         exits("discarded", failed="some were not", not_found="not found", refused="not dead, or not confirmed"),
-        {"discarded": "ids of the tasks, or of entries that were no tasks", **_REFUSED_FIELDS},
+        _outcome_fields("discarded"),
     ),
 )
 def discard(
@@ -240,8 +263,7 @@ def discard(
     """Take dead letters off the list: those named, or with --all or a filter many. Their records stay."""
     use_redis_url(redis_url)
     which, many = _many(names, everything, task_type, error_class, older_than, newer_than, where)
-    done: list[str] = []
-    refused: list[tuple[str, DtqError]] = []
+    outcomes: list[_Outcome] = []
     with producer() as app:
         chosen = app.queue(queue)
         what = "dead letters" if many else f"{len(names or ())} dead letter(s)"
@@ -249,17 +271,13 @@ def discard(
             return REFUSED
         if many:
             letters = followed(chosen.discard_all(which, dry_run=dry_run), f"discard in {chosen.name}")
-            done = [letter.task_id or letter.entry for letter in letters]
+            outcomes = [_Outcome.of(letter) for letter in letters]
         for name in names or ():
             try:
-                letter = chosen.dead_letter(name) if dry_run else chosen.discard(name)
-                done.append(letter.task_id or letter.entry)
+                outcomes.append(_Outcome.of(chosen.dead_letter(name) if dry_run else chosen.discard(name)))
             except DtqError as error:
-                refused.append((name, error))
-    _tell("discarded", done, refused, dry_run, as_json)
-    if not refused:
-        return DONE
-    return FAILED if done else code_of(refused[0][1])
+                outcomes.append(_Outcome.refused(name, error))
+    return _tell("discarded", outcomes, dry_run, as_json, many)
 
 
 @command(
@@ -290,16 +308,26 @@ def purge(queue: Queue = None, yes: Yes = False, redis_url: RedisUrl = None, as_
     return DONE
 
 
-def _tell(verb: str, done: list[str], refused: list[tuple[str, DtqError]], dry_run: bool, as_json: bool) -> None:
+def _tell(verb: str, outcomes: list[_Outcome], dry_run: bool, as_json: bool, many: bool) -> int:
+    """Print what became of each; the exit code."""
+    errors = [one.error for one in outcomes if one.error is not None]
+    done = [one.task_id or one.entry or "" for one in outcomes if one.error is None]
     if as_json:
-        errors = [{"id": name, "code": error.code, "error": str(error)} for name, error in refused]
-        print_json({verb: done, "refused": errors, "dry_run": dry_run})
-        return
-    for name in done if len(done) <= 20 or dry_run else ():
-        print_line(name)
-    for _, error in refused:
-        print_error(str(error))
-    print_line(f"{len(done)} {'would be ' if dry_run else ''}{verb}{f', {len(refused)} refused' if refused else ''}")
+        rows = [
+            {"outcome": "refused" if one.error else verb, "task_id": one.task_id, "entry": one.entry, **why(one.error)}
+            for one in outcomes
+        ]
+        print_json({verb: len(done), "refused": len(errors), "dry_run": dry_run, "outcomes": rows})
+    else:
+        for name in done if len(done) <= 20 or dry_run else ():
+            print_line(name)
+        for error in errors:
+            print_error(str(error))
+        refused = f", {len(errors)} refused" if errors else ""
+        print_line(f"{len(done)} {'would be ' if dry_run else ''}{verb}{refused}")
+    if not errors:
+        return DONE
+    return FAILED if many or done else code_of(errors[0])
 
 
 def _many(

@@ -18,7 +18,12 @@ MANUAL = Manual(
         "dtq enqueue report --payload - --delay 3600 <report.json",
     ],
     exits("accepted", usage="the task is not valid", refused="refused: id exists, queue full, key in use"),
-    {"id": "of the task; of the first one, where an idempotency key answers", "queue": "its queue"},
+    {
+        "task_id": "of the task; of the first one, where an idempotency key answers",
+        "queue": "its queue",
+        "duplicate": "true where an earlier task answers",
+        "status": "how that one had ended, or null",
+    },
 )
 
 
@@ -69,7 +74,8 @@ def enqueue(
             task_type, arguments, **{name: value for name, value in given.items() if value is not None}
         )
     if as_json:
-        print_json({"id": handle.id, "queue": handle.queue})
+        status = None if handle.ended_as is None else handle.ended_as.value
+        print_json({"task_id": handle.id, "queue": handle.queue, "duplicate": handle.duplicate, "status": status})
     else:
         print_line(handle.id)
     return DONE

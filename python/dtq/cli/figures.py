@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dtq.bodies import moment, queue_body
 from dtq.cli.timings import TypeFigures, slowest_first
 from dtq.clock import SYSTEM, Clock
 from dtq.workers import Worker
@@ -36,7 +37,7 @@ class QueueFigures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {**asdict(self.counts), "rates": dict(self.rates)}
+        return {**queue_body(self.counts), "rates": dict(self.rates)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Figures:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "at_ms": self.at_ms,
+            "at": moment(self.at_ms),
             "seconds": round(self.seconds, 3),
             "queues": [queue.as_dict() for queue in self.queues],
             "workers": [worker.as_dict() for worker in self.workers],

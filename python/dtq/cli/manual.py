@@ -60,7 +60,7 @@ def command(group: typer.Typer, words: str, manual: Manual) -> Callable[[Callabl
 
 
 TASK_FIELDS = {
-    "id": "its id",
+    "task_id": "its id",
     "queue": "its queue",
     "status": "pending, queued, running, retrying, succeeded, failed, dead_lettered, cancelled or expired",
     "task_type": "its type; empty where the envelope cannot be read",
@@ -81,9 +81,9 @@ TASK_FIELDS = {
     "error": "its message, or null",
     "traceback": "the kept part of its traceback, or null",
     "dead_letter_id": "entry of its dead letter, or null",
-    "timeout": "seconds that one attempt may take",
-    "retention": "seconds that its record is kept; null: for ever",
-    "ttl": "seconds within which it must start, or null",
+    "timeout_seconds": "seconds that one attempt may take",
+    "retention_seconds": "seconds that its record is kept; null: for ever",
+    "ttl_seconds": "seconds within which it must start, or null",
     "deadline": "time after which no attempt starts, or null",
     "batch_id": "its batch, or null",
     "headers": "texts for tracing",
@@ -97,10 +97,10 @@ COUNT_FIELDS = {
     "scheduled": "tasks that wait for their time: pending and retrying",
     "retrying": "those of them that are retrying",
     "dead": "dead letters that stand",
-    "oldest_ms": "how long the oldest queued task has waited; null where none waits",
+    "oldest_age_seconds": "how long the oldest queued task has waited; null where none waits",
     "paused": "true where the whole queue is paused",
     "paused_types": "task types that are paused",
-    "next_due_ms": "time until the next task falls due; null where none waits for its time",
+    "next_due_seconds": "time until the next task falls due; null where none waits for its time",
     "totals": "counters since the queue exists, by name",
 }
 WORKER_FIELDS = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtq.bodies import queue_body
 from dtq.cli.confirm import Yes, confirmed, whole_steps
 from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
 from dtq.cli.exit_codes import DONE, NOT_FOUND, REFUSED
@@ -51,7 +51,7 @@ def list_(redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
     with producer() as app:
         counts = app.queue_counts()
     if as_json:
-        print_json({"queues": [asdict(one) for one in counts]})
+        print_json({"queues": [queue_body(one) for one in counts]})
     elif not counts:
         print_line("no queue yet; the first task or worker makes one")
     else:
@@ -108,7 +108,7 @@ def stats(name: Name, redis_url: RedisUrl = None, as_json: AsJson = False) -> in
         slowest, last = slowest_first(name, queue.timings()), hour(queue.history())
     if as_json:
         timed = [one.as_dict() for one in slowest]
-        print_json({**asdict(counts), "task_types": types, "types": timed, "hour": last})
+        print_json({**queue_body(counts), "task_types": types, "types": timed, "hour": last})
         return DONE
     print_fields(
         [

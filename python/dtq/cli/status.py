@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
+from dtq.bodies import queue_body
 from dtq.cli.connection import AsJson, RedisUrl, producer, use_redis_url
 from dtq.cli.exit_codes import DONE
 from dtq.cli.manual import COUNT_FIELDS, WORKER_FIELDS, Manual, exits, within
@@ -30,7 +29,9 @@ def status(redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
         queues = app.queue_counts()
         found = app.workers()
     if as_json:
-        print_json({"queues": [asdict(queue) for queue in queues], "workers": [worker.as_dict() for worker in found]})
+        print_json(
+            {"queues": [queue_body(queue) for queue in queues], "workers": [worker.as_dict() for worker in found]}
+        )
         return DONE
     if queues:
         print_queues("Queues", queues)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dtq.bodies import task_body
 from dtq.cli.confirm import Yes, confirmed
 from dtq.cli.connection import AsJson, RedisUrl, complete_queue, producer, use_redis_url
 from dtq.cli.exit_codes import DONE, NOT_FOUND, REFUSED, code_of
@@ -17,6 +18,7 @@ from dtq.cli.output import print_error, print_fields, print_json, print_line, pr
 
 if TYPE_CHECKING:
     from dtq.app import App
+    from dtq.errors import DtqError
     from dtq.handles import Handle
 
 commands = typer.Typer(help="Look tasks up, list, cancel, run or delete them.", no_args_is_help=False)
@@ -33,9 +35,10 @@ Queue = Annotated[
 ]
 
 ANSWER_FIELDS = {
-    "id": "the task; several ids give a list of such objects",
+    "task_id": "the task; several ids give a list of such objects",
     "queue": "its queue, or null where it was not found",
 }
+WHY_FIELDS = {"code": "of the refusal, as in docs/errors.md, or null", "message": "the reason, or null"}
 
 
 @command(
@@ -51,7 +54,7 @@ def get(task_id: TaskId, queue: Queue = None, redis_url: RedisUrl = None, as_jso
     """Print everything that is known of one task."""
     use_redis_url(redis_url)
     with producer() as app:
-        found = app.get(checked_id(task_id), queue).task().as_dict()
+        found = task_body(app.get(checked_id(task_id), queue).task())
     if as_json:
         print_json(found)
     else:
@@ -70,7 +73,7 @@ def get(task_id: TaskId, queue: Queue = None, redis_url: RedisUrl = None, as_jso
             not_found="one was not found",
             refused="one is queued already, runs, or has ended otherwise than as a dead letter",
         ),
-        {**ANSWER_FIELDS, "outcome": "queued, or why not: not found, refused", "error": "the reason, or null"},
+        {**ANSWER_FIELDS, "outcome": "queued, or why not: not found, refused", **WHY_FIELDS},
     ),
 )
 def run(task_ids: TaskIds, queue: Queue = None, redis_url: RedisUrl = None, as_json: AsJson = False) -> int:
@@ -91,7 +94,7 @@ def run(task_ids: TaskIds, queue: Queue = None, redis_url: RedisUrl = None, as_j
             not_found="one was not found",
             refused="one has not ended, or not confirmed",
         ),
-        {**ANSWER_FIELDS, "outcome": "deleted, or why not: not found, refused", "error": "the reason, or null"},
+        {**ANSWER_FIELDS, "outcome": "deleted, or why not: not found, refused", **WHY_FIELDS},
     ),
 )
 def delete(
@@ -125,38 +128,43 @@ def each(
 
     words: what is printed of an outcome where there is one task, instead of the outcome.
     """
-    from dtq.errors import DtqError, IllegalTransition, TaskNotFound
+    from dtq.errors import DtqError, TaskNotFound
 
     rows: list[dict[str, str | None]] = []
     codes: set[int] = set()
     for task_id in task_ids:
         found: str | None = queue
-        reason: str | None = None
+        refusal: DtqError | None = None
         try:
             handle = app.get(checked_id(task_id), queue)
             found = handle.queue
             outcome = act(handle)
-        except (TaskNotFound, IllegalTransition) as error:
-            outcome, reason = "not found" if isinstance(error, TaskNotFound) else "refused", str(error)
-            codes.add(NOT_FOUND if isinstance(error, TaskNotFound) else REFUSED)
         except DtqError as error:
-            if code_of(error) != REFUSED:
+            code = code_of(error)
+            if code not in (NOT_FOUND, REFUSED):
                 raise
-            outcome, reason = "refused", str(error)
-            codes.add(REFUSED)
-        rows.append({"id": task_id, "queue": found, "outcome": outcome, "error": reason})
+            outcome, refusal = "not found" if isinstance(error, TaskNotFound) else "refused", error
+            codes.add(code)
+        rows.append({"task_id": task_id, "queue": found, "outcome": outcome, **why(refusal)})
     if as_json:
         print_json(rows[0] if len(rows) == 1 else rows)
     else:
         for row in rows:
-            if row["error"] is not None:
-                print_error(row["error"])
+            if row["message"] is not None:
+                print_error(row["message"])
             if len(rows) > 1:
-                print_line(f"{row['id']} {row['outcome']}")
-            elif row["error"] is None:
+                print_line(f"{row['task_id']} {row['outcome']}")
+            elif row["message"] is None:
                 outcome = str(row["outcome"])
                 print_line((words or {}).get(outcome, outcome))
     return min(codes, default=DONE)
+
+
+def why(refusal: DtqError | None) -> dict[str, str | None]:
+    """The code and the message of a refusal, as the HTTP API names them."""
+    if refusal is None:
+        return {"code": None, "message": None}
+    return {"code": refusal.code, "message": str(refusal)}
 
 
 def checked_id(task_id: str) -> str:

@@ -13,7 +13,7 @@ from dtq.cli.exit_codes import DONE, REFUSED
 from dtq.cli.manual import Manual, exits
 from dtq.cli.output import print_json, print_line
 from dtq.cli.progress import progress
-from dtq.cli.task import ANSWER_FIELDS, Queue, checked_id, each
+from dtq.cli.task import ANSWER_FIELDS, WHY_FIELDS, Queue, checked_id, each
 
 if TYPE_CHECKING:
     from dtq.app import App
@@ -36,7 +36,7 @@ MANUAL = Manual(
     {
         **ANSWER_FIELDS,
         "outcome": "cancelled, requested (it runs, its worker is told), not found, refused",
-        "error": "the reason, or null",
+        **WHY_FIELDS,
         "cancelled": _FILTER,
     },
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dtq.bodies import task_body
 from dtq.cli.connection import AsJson, RedisUrl, complete_queue, complete_status, producer, use_redis_url
 from dtq.cli.exit_codes import DONE
 from dtq.cli.manual import TASK_FIELDS, Manual, exits, within
@@ -79,7 +80,7 @@ def list_(
             if cursor is None or len(found) >= limit:
                 break
     if as_json:
-        print_json({"tasks": [task.as_dict() for task in found], "cursor": cursor, "partial": partial})
+        print_json({"tasks": [task_body(task) for task in found], "cursor": cursor, "partial": partial})
         return DONE
     if found:
         columns = ["task", "queue", "status", "type", "attempt", "created", "worker", "error"]

@@ -23,7 +23,7 @@ MANUAL = Manual(
     ["dtq top", "dtq top --interval 5", "dtq top --json --count 2 | tail -1 | jq .queues"],
     exits("ended by q or Ctrl-C, or after --count looks", interrupted=""),
     {
-        "at_ms": "when, in ms since 1970 by the clock of this host; an object a line",
+        "at": "when, by the clock of this host; an object a line",
         "seconds": "since the look before; 0 for the first one",
         "queues": "the known queues, by name",
         "workers": "those that are alive, by id",

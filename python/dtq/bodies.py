@@ -1,12 +1,17 @@
-"""Values of dtq as bodies of answers: times as ISO 8601 with an offset, durations as `..._seconds`."""
+"""Values of dtq as the HTTP API answers them and the command line prints them: one name for each thing.
+
+Times are ISO 8601 with an offset, durations `..._seconds`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dtq.broker import AuditEntry, QueueCounts
-from dtq.dead_letters import DeadLetter
 from dtq.models import Task, from_ms
+
+if TYPE_CHECKING:
+    from dtq.broker import AuditEntry, QueueCounts
+    from dtq.dead_letters import DeadLetter
 
 _RENAMED = {
     "id": "task_id",
@@ -72,10 +77,9 @@ def dead_letter_summary(letter: DeadLetter) -> dict[str, Any]:
 
 def audit_body(entry: AuditEntry) -> dict[str, Any]:
     """One act."""
-    at = from_ms(entry.time_ms)
     return {
         "entry": entry.entry,
-        "at": None if at is None else at.isoformat(timespec="milliseconds"),
+        "at": moment(entry.time_ms),
         "actor": entry.actor,
         "action": entry.action,
         "queue": entry.queue,
@@ -83,6 +87,12 @@ def audit_body(entry: AuditEntry) -> dict[str, Any]:
         "request_id": entry.request_id,
         "facts": entry.facts,
     }
+
+
+def moment(milliseconds: int) -> str | None:
+    """A time since 1970 as text; None where there is no such time."""
+    at = from_ms(milliseconds)
+    return None if at is None else at.isoformat(timespec="milliseconds")
 
 
 def _seconds(milliseconds: int | None) -> float | None:
