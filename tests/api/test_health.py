@@ -17,7 +17,7 @@ def test_ready_names_the_server(server: ApiServer) -> None:
     answer = server.client.get("/ready")
     assert answer.status_code == 200
     body = answer.json()
-    assert (body["status"], body["queues"]) == ("ok", 1)
+    assert (body["status"], body["queues"], body["degraded"], body["degraded_queues"]) == ("ok", 1, 0, [])
     assert body["server"].startswith(("redis ", "valkey "))
     with server.app.broker.transport.client() as client:
         assert client.exists("dtq:{workers}") == 0, "a probe must not look like a worker"
@@ -37,14 +37,48 @@ def test_a_user_who_may_not_write(clean_server: PrivateServer) -> None:
         assert server.client.get("/health").json() == {"status": "ok"}
 
 
-def test_a_key_that_something_else_has_written(server: ApiServer) -> None:
-    server.accepted()
+@pytest.mark.parametrize("part", ["schedule", "live"])
+@pytest.mark.parametrize("damaged", ["default", "mail"])
+def test_a_queue_with_damaged_keys_takes_no_others_away(server: ApiServer, damaged: str, part: str) -> None:
+    """A load balancer that took the process away would take all queues away, and no other process helps the one."""
+    for queue in ("default", "mail", "web"):
+        server.accepted(queue=queue)
+    key = getattr(server.app.broker.keys, part)(damaged)
     with server.app.broker.transport.client() as client:
-        schedule = server.app.broker.keys.schedule("default")
-        client.set(schedule, "garbage")
-        assert refusal(server.client.get("/ready"))[0] == 503
-        client.delete(schedule)
-    assert server.client.get("/ready").status_code == 200
+        kept = client.dump(key)
+        client.set(key, "garbage")
+        answer = server.client.get("/ready")
+        assert answer.status_code == 200
+        body = answer.json()
+        assert (body["status"], body["queues"], body["degraded"], body["degraded_queues"]) == ("ok", 3, 1, [damaged])
+        assert server.submit(queue="web").status_code == 202
+        client.delete(key)
+        if kept:
+            client.restore(key, 0, kept)
+    assert server.client.get("/ready").json()["degraded"] == 0
+
+
+def test_names_of_queues_are_told_to_those_who_may_read(clean_server: PrivateServer) -> None:
+    """/ready needs no key; everybody is told that something is wrong, and those with a key where."""
+    for read, told_without in (("key", None), ("open", ["mail"])):
+        with ApiServer(clean_server.url, api_key="ops:k3y", api_read=read) as server:
+            server.app.enqueue("noop", {}, queue="mail")
+            with server.app.broker.transport.client() as client:
+                client.set(server.app.broker.keys.schedule("mail"), "garbage")
+            for headers, names in (({}, told_without), ({"X-API-Key": "k3y"}, ["mail"]), ({"X-API-Key": "no"}, None)):
+                body = server.client.get("/ready", headers=headers).json()
+                assert (body["status"], body["degraded"]) == ("ok", 1)
+                assert body["degraded_queues"] == names, (read, headers)
+
+
+def test_a_user_who_may_not_look_at_queues(clean_server: PrivateServer) -> None:
+    """What is wrong with all queues is no damage of one."""
+    with ApiServer(clean_server.url) as server:
+        server.accepted()
+    with clean_server.client() as client:
+        client.acl_setuser("half", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-xlen"])
+    with ApiServer(clean_server.url.replace("unix://", "unix://half:pw@")) as server:
+        assert refusal(server.client.get("/ready")) == (503, "REDIS_UNAVAILABLE")
 
 
 def test_a_server_that_is_too_old(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,12 @@ class ApiKeys:
     def __bool__(self) -> bool:
         return bool(self.digests)
 
+    def open_to(self, given: str | None) -> bool:
+        """Whether who sends this key, or none, may read."""
+        if given is None or not self:
+            return self.open_reads or not self
+        return self.name_of(given.encode("latin-1")) is not None
+
     def name_of(self, given: bytes) -> str | None:
         """The name of a key that is accepted, None for any other; takes the same time for all."""
         digest, found = sha256(given).digest(), None

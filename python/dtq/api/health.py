@@ -20,9 +20,15 @@ async def health() -> Response:
 
 @router.get("/ready", summary="Can work be done", response_model=Ready, responses=refusals(503))
 async def ready(request: Request) -> Response:
-    """Redis answers, has a version that dtq knows, runs its scripts and takes writes. Needs no key."""
-    finding = await served_by(request).readiness.find()
+    """Redis answers, has a version that dtq knows, runs its scripts and takes writes. Needs no key.
+
+    Queues whose keys something else has written are counted in `degraded`, and named to those who may read.
+    """
+    served = served_by(request)
+    finding = await served.readiness.find()
     if finding.problem is None:
-        return Json({"status": "ok", "server": finding.server, "queues": finding.queues})
+        names = list(finding.degraded) if served.keys.open_to(request.headers.get("x-api-key")) else None
+        body = {"status": "ok", "server": finding.server, "queues": finding.queues}
+        return Json({**body, "degraded": len(finding.degraded), "degraded_queues": names})
     code = finding.problem.code if finding.problem.http_status == 503 else "NOT_READY"
     return error_response(ApiError(503, code, str(finding.problem)), request_id_of(request))

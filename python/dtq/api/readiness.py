@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dtq.app import App
 from dtq.broker import Broker
-from dtq.errors import DtqError
+from dtq.errors import BrokerUnavailable, DtqError
 from dtq.off_loop import in_thread
 
 LONGEST_S = 1.5
@@ -17,11 +17,16 @@ MOST_QUEUES = 50
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """problem: why no work can be done, None where it can. server: name and version. queues: how many are known."""
+    """problem: why no work can be done, None where it can. server: name and version. queues: how many are known.
+
+    degraded: those whose keys something else has written. The others work, and a load balancer that took this process
+    away for one queue would take them away as well, with every process that it asks.
+    """
 
     problem: DtqError | None
     server: str = ""
     queues: int = 0
+    degraded: tuple[str, ...] = ()
 
 
 class Readiness:
@@ -56,10 +61,23 @@ class Readiness:
             broker = self._broker
             server = broker.check_server()
             broker.check_layout()  # which shows that this user may write
-            broker.cancel(self._app.settings.queue, "dtq-ready")  # no such task: looked up by a script, nothing changes
             queues = broker.queues()
-            for queue in queues[:MOST_QUEUES]:
-                broker.queue_counts(queue)
+            degraded = tuple(
+                queue for queue in sorted({self._app.settings.queue, *queues[:MOST_QUEUES]}) if _damaged(broker, queue)
+            )
         except DtqError as error:
             return Finding(error)
-        return Finding(None, f"{server.name} {server.version}", len(queues))
+        return Finding(None, f"{server.name} {server.version}", len(queues), degraded)
+
+
+def _damaged(broker: Broker, queue: str) -> bool:
+    """Whether the keys of a queue are damaged. Raises DtqError for whatever concerns more than this queue."""
+    try:
+        if queue == broker.settings.queue:
+            broker.cancel(queue, "dtq-ready")  # no such task: looked up by a script, nothing changes
+        broker.queue_counts(queue)
+    except BrokerUnavailable as error:
+        if not error.damaged:
+            raise
+        return True
+    return False

@@ -195,11 +195,16 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    """Work can be done. server: name and version; queues: how many are known."""
+    """Work can be done. server: name and version; queues: how many are known.
+
+    degraded: how many of them (the first 50 are looked at) have keys that something else has written.
+    """
 
     status: Literal["ok"]
     server: str
     queues: int
+    degraded: int
+    degraded_queues: list[str] | None = Field(description="Their names; null without the key that reads need.")
 
 
 class Queued(BaseModel):
