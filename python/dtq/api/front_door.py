@@ -13,14 +13,15 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dtq.api.authentication import ApiKeys
+from dtq.api.documentation import PAGES
 from dtq.api.errors import ApiError, error_response
 from dtq.failure import class_name
 from dtq.logs import trace_of
 
 log = logging.getLogger("dtq.api")
 
-OPEN = frozenset({"/health", "/ready"})
-"""Paths that need no key."""
+OPEN = PAGES | {"/health", "/ready"}
+"""Paths that need no key: probes, and a page that holds nothing but the question for the key."""
 DASHBOARD = "/dashboard"
 """Where the dashboard is mounted, if it is. Everything beneath has a login and a content policy of its own."""
 SAFE = frozenset({"GET", "HEAD"})
