@@ -261,7 +261,8 @@ def test_many_queues_stand_on_pages(site: Site, tab: Tab) -> None:
     names = site.app.queue_names()
     tab.open("queues", "tbody tr:visible")
     tab.page.get_by_text(f"1 to 100 of {len(names)}", exact=True).wait_for()
-    assert tab.page.locator("tbody tr").count() == 100
+    # Bulk acts of other tests stand in a table of their own.
+    assert tab.page.locator('tbody tr:has(a[href*="queue="])').count() == 100
     tab.press("Next")
     tab.page.get_by_text(f"101 to {len(names)} of {len(names)}", exact=True).wait_for()
     tab.row(names[-1]).wait_for()
