@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from weakref import WeakKeyDictionary
 
 from dtq._core import pack_command
@@ -23,6 +22,9 @@ from dtq.wire import CONNECT_TIMEOUT_S, Wire
 
 if TYPE_CHECKING:
     import asyncio
+
+_LOADS = 3
+"""So often a script that the server does not know is loaded, before that is an error."""
 
 
 def _options(timeout_s: float | None) -> dict[str, Any]:
@@ -61,7 +63,8 @@ def translate(error: Exception, place: str) -> DtqError:
     text = " ".join(str(error).split())
     if isinstance(error, exceptions.AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text:
         return BrokerUnavailable(f"Redis at {place} refused the user or password; check DTQ_REDIS_URL")
-    if isinstance(error, (exceptions.MovedError, exceptions.AskError, exceptions.ClusterDownError)):
+    clustered = (exceptions.MovedError, exceptions.AskError, exceptions.ClusterDownError)
+    if isinstance(error, clustered) and not isinstance(error, exceptions.MasterDownError):
         return BrokerUnavailable(f"Redis at {place} is a node of a cluster; dtq needs a single server")
     if isinstance(error, exceptions.TimeoutError):
         return BrokerUnavailable(f"Redis at {place} did not answer in time")
@@ -75,6 +78,12 @@ def translate(error: Exception, place: str) -> DtqError:
     refused = BrokerUnavailable(f"Redis at {place} answered: {text.partition(' script: ')[0][:300]}")
     refused.damaged = text.startswith(("WRONGTYPE", "user_script", "ERR user_script"))
     return refused
+
+
+def _is_of_connection(error: BaseException) -> TypeGuard[Exception]:
+    from redis.exceptions import RedisError
+
+    return isinstance(error, (RedisError, OSError, UnicodeError))  # the last: a host's name that can be none
 
 
 def _new_pool(url: str, timeout_s: float | None, module: Any) -> Any:
@@ -95,12 +104,16 @@ def _new_connection(pool: Any) -> Any:
     return pool.connection_class(**pool.connection_kwargs)
 
 
-def _is_usable(stream: socket.socket) -> bool:
-    """Whether an idle connection still stands: one that the server has closed, or that holds a reply, is readable."""
-    if stream.fileno() < 0:
+def _is_usable(connection: Any) -> bool:
+    """Whether an idle connection of asyncio's still stands: one that the server has closed, or that holds a reply, is
+    readable, unless the loop has read that already."""
+    writer, reader = connection._writer, connection._reader
+    if writer is None:
+        return True  # not connected yet
+    if writer.is_closing() or reader.at_eof() or reader._buffer or connection._parser._reader.has_data():
         return False
     poll = select.poll()
-    poll.register(stream, select.POLLIN)
+    poll.register(writer.get_extra_info("socket"), select.POLLIN)
     return not poll.poll(0)
 
 
@@ -180,10 +193,13 @@ class Transport:
         """
         wire = self._acquire()
         try:
-            return self._answered(wire, wire.ask(command, timeout_s, meanwhile), command, script, timeout_s)
+            reply = wire.ask(command, timeout_s, meanwhile)
+            if isinstance(reply, Exception):
+                reply = self._refused(wire, reply, command, script, timeout_s)
         except BaseException as error:
             self._break(wire, error)
             raise
+        return self._over(wire, reply)
 
     def begin(self, command: bytes, script: Script | None = None) -> Begun:
         """Send one packed command and come back at once; `finish` brings the reply. Raises what `call` does."""
@@ -199,42 +215,51 @@ class Transport:
         """The reply to a command that was begun, as `call` returns it. To be called once for each."""
         wire, command, script = begun
         try:
-            return self._answered(wire, wire.finish(), command, script, None)
+            reply = wire.finish()
+            if isinstance(reply, Exception):
+                reply = self._refused(wire, reply, command, script, None)
         except BaseException as error:
             self._break(wire, error)
             raise
+        return self._over(wire, reply)
 
-    def _answered(self, wire: Wire, reply: Any, command: bytes, script: Script | None, timeout_s: float | None) -> Any:
-        if isinstance(reply, Exception):
-            reply = self._refused(wire, reply, command, script, timeout_s)
+    def _over(self, wire: Wire, reply: Any) -> Any:
+        """An exchange is over: its reply, or what the refusal stands for. From the first line on the wire may be that
+        of another thread: whatever is raised here, by a signal as well, must not close it."""
         self._idle.append(wire)
+        if isinstance(reply, Exception):
+            raise translate(reply, place_of(self._url())) from reply
         return reply
 
     def _break(self, wire: Wire, error: BaseException) -> None:
-        """Close after an error in the middle of an exchange: its reply would answer the next question. Raises dtq's."""
-        if isinstance(error, DtqError):
-            return  # a refusal: the exchange is over
+        """Close after an error in the middle of an exchange: its reply would answer the next question.
+
+        Raises dtq's error for one of the connection. What a signal's handler has raised here is none: it goes on.
+        """
         wire.close()
-        if isinstance(error, Exception):
+        if _is_of_connection(error):
             raise translate(error, place_of(self._url())) from error
 
     def _refused(
         self, wire: Wire, refusal: Exception, command: bytes, script: Script | None, timeout_s: float | None
     ) -> Any:
-        """What comes of a refusal: the reply after the script was loaded, or the error that it stands for."""
-        from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
+        """What comes of a refusal: the reply after the script was loaded, or the refusal; raised, if it is for all."""
+        from redis.exceptions import MasterDownError, NoScriptError, ReadOnlyError, ResponseError
 
-        if isinstance(refusal, NoScriptError) and script is not None:
-            wire.ask(pack_command(["SCRIPT", "LOAD", script.text]))
-            reply = wire.ask(command, timeout_s)
-            return self._refused(wire, reply, command, None, None) if isinstance(reply, Exception) else reply
+        for _ in range(_LOADS):
+            if script is None or not isinstance(refusal, NoScriptError):
+                break
+            # Both at once: others who flush the scripts hardly come between them.
+            both = pack_command(["SCRIPT", "LOAD", script.text]) + command
+            loaded, reply = wire.ask_many(both, 2, timeout_s)
+            if not isinstance(reply, Exception):
+                return reply
+            refusal = loaded if isinstance(loaded, Exception) else reply
         if not isinstance(refusal, ResponseError):
             raise refusal  # the server is loading, or will not have more clients
-        if isinstance(refusal, ReadOnlyError):
+        if isinstance(refusal, (ReadOnlyError, MasterDownError)):
             wire.close()  # a fail-over: the server's name may lead to another one now
-        else:
-            self._idle.append(wire)
-        raise translate(refusal, place_of(self._url())) from refusal
+        return refusal
 
     def call_many(self, commands: bytes, count: int) -> list[Any]:
         """Send `count` packed commands at once and wait for their replies; a refused one's reply is its exception.
@@ -242,14 +267,14 @@ class Transport:
         Raises:
             BrokerUnavailable: no answer, or a server that refuses whatever it is sent. Some may have been applied.
         """
-        from redis.exceptions import ReadOnlyError, ResponseError
+        from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
         wire = self._acquire()
         try:
             replies = wire.ask_many(commands, count)
             for reply in replies:
-                if isinstance(reply, Exception) and (
-                    isinstance(reply, ReadOnlyError) or not isinstance(reply, ResponseError)
+                if isinstance(reply, (ReadOnlyError, MasterDownError)) or (
+                    isinstance(reply, Exception) and not isinstance(reply, ResponseError)
                 ):
                     raise reply
         except BaseException as error:
@@ -305,8 +330,7 @@ class AsyncTransport:
         idle = self._idle.setdefault(loop, deque())
         while idle:
             connection = idle.pop()
-            writer = connection._writer
-            if writer is None or _is_usable(writer.get_extra_info("socket")):
+            if _is_usable(connection):
                 return connection
             await connection.disconnect(nowait=True)
         if loop not in self._pools:
@@ -339,7 +363,7 @@ class AsyncTransport:
     async def _exchange(self, connection: Any, command: bytes, script: Script | None) -> Any:
         import asyncio
 
-        from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
+        from redis.exceptions import MasterDownError, NoScriptError, ReadOnlyError, ResponseError
 
         idle = self._idle[asyncio.get_running_loop()]
         try:
@@ -354,7 +378,7 @@ class AsyncTransport:
             await connection.read_response()
             return await self._exchange(connection, command, script)
         except ResponseError as error:
-            if isinstance(error, ReadOnlyError):
+            if isinstance(error, (ReadOnlyError, MasterDownError)):
                 await connection.disconnect(nowait=True)
             else:
                 idle.append(connection)

@@ -53,7 +53,8 @@ class Wire:
     def usable(self) -> bool:
         """Whether it still stands, as far as can be told: one that the server has closed is readable, as is one that
         holds a reply that nobody waited for. True for one that is not connected yet."""
-        return self._parser is None or not self._poll.poll(0)
+        parser = self._parser
+        return parser is None or not (self._poll.poll(0) or parser.has_data())
 
     def ask(self, command: bytes, timeout_s: float | None = None, meanwhile: Callable[[], None] | None = None) -> Any:
         """Send one packed command and return its reply; a refusal is returned as the redis-py exception it stands for.

@@ -17,6 +17,7 @@ from tests.troubles import TROUBLES
 DEADLINE_S = 1.0
 WORDS = {
     "READONLY": "read only replica",
+    "MASTERDOWN": "Link with MASTER is down",
     "OOM": "maxmemory",
     "MISCONF": "RDB snapshots",
     "BUSY": "busy running a script",

@@ -1,4 +1,4 @@
-"""The wire under stress: signals, and replies that drip."""
+"""The wire under stress: signals, replies that drip or come in pieces, data that nobody waits for, lost scripts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
+import uvloop
 
 import dtq
 from dtq._core import pack_command
@@ -120,3 +124,165 @@ def test_a_reply_that_drips_is_waited_for_no_longer_than_one_that_does_not_come(
         with pytest.raises(dtq.BrokerUnavailable, match="did not answer in time"):
             WAYS[way](app)
         assert time.monotonic() - started < DEADLINE_S + SLACK_S
+
+
+# --- each reply is that of its own command
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
+def test_replies_in_pieces(answers: Answers, piece: int) -> None:
+    """However the network cuts them."""
+    answers.piece = piece
+    with dtq.App(answers.url) as app:
+        payloads = [{"i": i, "text": "x" * 100 * i} for i in range(20)]
+        handles = [app.enqueue("noop", payload) for payload in payloads]
+        assert [handle.task().payload for handle in handles] == payloads
+        assert [type(outcome) for outcome in app.enqueue_many("noop", payloads)] == [dtq.Accepted] * 20
+        assert asyncio.run(app.aenqueue("noop", {"i": 1})).task().payload == {"i": 1}
+
+
+@pytest.mark.parametrize("loop", ["none", "asyncio", "uvloop"])
+@pytest.mark.parametrize("when", ["behind a reply", "while it is idle"])
+def test_data_that_nobody_has_asked_for_answers_nothing(answers: Answers, loop: str, when: str) -> None:
+    """What a thing between client and server says on its own, as a proxy may, is not taken for the next reply."""
+    with dtq.App(answers.url) as app:
+        sync, asynchronous = app.broker.transport, app.broker.async_transport
+
+        def say(i: int) -> None:
+            if i == 1 and when == "while it is idle":
+                answers.speak(STRAY)
+            elif i == 0 and when == "behind a reply":
+                answers.extra = STRAY
+
+        async def ask() -> list[object]:
+            replies = []
+            for i in range(4):
+                replies.append(await asynchronous.call(PING))
+                say(i)
+                await asyncio.sleep(0.05)  # the loop reads what comes, before anybody asks
+            await asynchronous.close()
+            return replies
+
+        assert app.enqueue("noop").status() == "queued"
+        if loop == "none":
+            replies: list[object] = []
+            for i in range(4):
+                replies.append(sync.call(PING))
+                say(i)
+        else:
+            replies = (uvloop.run if loop == "uvloop" else asyncio.run)(ask())
+        assert replies == [b"PONG"] * 4
+
+
+class Stopped(Exception):
+    """What a time-out of the application's own raises, from its signal handler."""
+
+
+@pytest.mark.parametrize("error", [Stopped, KeyboardInterrupt, dtq.TaskTimeout])
+def test_what_a_signal_raises_in_a_wait_goes_on_and_leaves_no_reply_behind(error: type[BaseException]) -> None:
+    def alarm(number: int, frame: FrameType | None) -> None:
+        raise error("now")
+
+    with PrivateServer() as server, dtq.App(server.url, enqueue_deadline_s=10) as app:
+        app.enqueue("noop")
+        server.freeze()
+        try:
+            with alarms(alarm, 0.2, 0), pytest.raises(error, match="now"):
+                app.enqueue("noop", task_id="interrupted")
+        finally:
+            server.thaw()
+        assert app.broker.command("ECHO", "mine") == b"mine"
+        assert app.enqueue("noop", task_id="next").status() == "queued"
+
+
+def interrupted(step: int, call: Callable[[], object]) -> bool:
+    """Make a call and raise `Stopped` at this step of it in the wire or its transport; False if it has fewer steps."""
+    before, left = sys.gettrace(), step
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(("dtq/wire.py", "dtq/transport.py")):
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise Stopped
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except Stopped:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def refused(app: dtq.App) -> None:
+    with contextlib.suppress(dtq.BrokerUnavailable):
+        app.broker.command("NO SUCH COMMAND")
+
+
+CALLS: dict[str, Callable[[dtq.App], object]] = {
+    "a reply": lambda app: app.broker.command("ECHO", "first"),
+    "a refusal": refused,
+    "a script to load": lambda app: app.broker.states("default", ["x"]),
+    "many": lambda app: app.broker.run_each("states", ["default"] * 3, "x"),
+    "begun": lambda app: app.broker.transport.finish(app.broker.transport.begin(PING)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interruption_at_any_step(clean_server: PrivateServer, name: str) -> None:
+    """The next command has its own reply, and what stands idle, for any thread to take, is not closed from outside."""
+    with clean_server.client() as client, dtq.App(clean_server.url) as app:
+        for step in range(1000):
+            app.broker.command("PING")  # connected
+            client.script_flush()
+            if not interrupted(step, lambda: CALLS[name](app)):
+                break
+            idle = list(app.broker.transport._idle)
+            assert len(set(map(id, idle))) == len(idle)
+            assert all(wire._parser is not None for wire in idle), step
+            for word in ("a", "b"):
+                assert app.broker.command("ECHO", word) == word.encode(), step
+        assert step > 15
+
+
+# --- scripts
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_scripts_that_are_flushed_all_the_time(clean_server: PrivateServer, way: str) -> None:
+    over = threading.Event()
+
+    def flush() -> None:
+        while not over.is_set():
+            client.script_flush()
+
+    with clean_server.client() as client, dtq.App(clean_server.url) as app:
+        thread = threading.Thread(target=flush)
+        thread.start()
+        try:
+            for i in range(300):
+                call = app.broker.states("default", ["x"]) if way == "sync" else asyncio.run(astates(app))
+                assert call == b"0", i
+        finally:
+            over.set()
+            thread.join()
+
+
+async def astates(app: dtq.App) -> bytes:
+    return await app.broker.astates("default", ["x"])
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_script_that_may_not_be_loaded_is_told_as_that(clean_server: PrivateServer, way: str) -> None:
+    with clean_server.client() as client, dtq.App(clean_server.url) as app:
+        client.execute_command("ACL", "SETUSER", "default", "-script|load")
+        try:
+            with pytest.raises(dtq.BrokerUnavailable, match=r"permissions.*script\|load"):
+                app.broker.states("default", ["x"]) if way == "sync" else asyncio.run(astates(app))
+        finally:
+            client.execute_command("ACL", "SETUSER", "default", "+@all")
