@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dtq
+from dtq.keys import GROUP
 from tests.client.proxy import Proxy
 from tests.conftest import WaitUntil
 from tests.process.harness import Stage
@@ -48,7 +49,7 @@ def pause(server: PrivateServer, proxy: Proxy, app: dtq.App) -> None:
 
 def lose_groups(server: PrivateServer, proxy: Proxy, app: dtq.App) -> None:
     with server.client() as client:
-        client.xgroup_destroy(app.broker.keys.stream("default", 5), "dtq")
+        client.xgroup_destroy(app.broker.keys.stream("default", 5), GROUP)
 
 
 def refuse_writes(server: PrivateServer, proxy: Proxy, app: dtq.App) -> None:

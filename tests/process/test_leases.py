@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+import redis
 
 import dtq
+from dtq.keys import GROUP
 from tests.process.harness import Stage, WorkerProcess
 from tests.servers import PrivateServer
 
@@ -155,3 +157,34 @@ def test_consumers_do_not_pile_up(open_stage: Callable[..., Stage], clean_server
         stage.wait_until(lambda: client.scard("dtq:{workers}") == 1, 10, "one worker")
         assert client.hlen("dtq:queue:{default}:sends") <= 2
     assert last.process.poll() is None
+
+
+@pytest.mark.parametrize("kind", ["until", "async_until"])
+def test_what_a_late_read_brings_does_not_wait_until_its_child_is_idle(stage: Stage, kind: str) -> None:
+    """A read that was given up is carried out late. Nobody else looks for what it got, and its child is never idle."""
+    worker = stage.worker(children=1)
+    stage.app.enqueue(kind, {"name": "first"})
+    stage.started("first")
+    if kind == "async_until":
+        # beside the first, until the child has handlers in all places and reads no more
+        stage.app.enqueue("sleep", {"name": "busy", "seconds": 1.0})
+        stage.started("busy")
+    keys = stage.app.broker.keys
+    (consumer,) = [name for name in stage.app.broker.consumers("default") if name != "shelf"]
+    stray = stage.app.enqueue("mark", {"name": "stray"})
+    with redis.Redis.from_url(stage.environment["DTQ_REDIS_URL"]) as client:
+        got = client.xreadgroup(GROUP, consumer, {keys.stream("default", 5): ">"}, count=1)
+    assert got, worker.log
+    for i in range(200):
+        stage.app.enqueue("sleep", {"name": f"before-{i}", "seconds": 0.002})
+    (stage.directory / "effects.first").touch()
+    i = 0
+    until = time.monotonic() + 8
+    while not stage.effects("start", "stray") and time.monotonic() < until:
+        if stage.app.broker.queue_counts("default").waiting < 100:
+            for _ in range(100):
+                stage.app.enqueue("sleep", {"name": f"behind-{i}", "seconds": 0.002})
+                i += 1
+        time.sleep(0.02)
+    assert stage.effects("start", "stray"), "it waits for as long as the child has other work"
+    assert stage.ended(stray).attempt == 1

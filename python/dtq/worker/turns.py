@@ -79,7 +79,7 @@ class Turns:
         """Queues of which outcomes were settled since their timings were last told, in order."""
         self._ahead: tuple[int, int, Begun] | None = None
         """A settle whose answer is still to come: queue, how many outcomes, the command."""
-        self._look_at = 0.0
+        self._look_at = [0.0] * len(self._queues)
         self._aside: dict[int, float] = {}
         self._tell_at: dict[int, float] = {}
         self._stale_told = False
@@ -187,8 +187,8 @@ class Turns:
     ) -> list[Claim] | None:
         """Settle what is collected for this queue and claim up to `want` tasks. The caller holds `lock`.
 
-        held: gives the numbers of begun claims that have not ended. looks: where nothing else is to be done, look for
-        strays as well, but rarely beside so many claims under way.
+        held: gives the numbers of begun claims that have not ended. looks: look for strays as well; rarely beside so
+        many claims under way, or where there are outcomes to settle.
         beside: other claims of the child have not ended, in any queue.
         `want` 0 settles only, and recovers if told to. None: the queue's keys are damaged; its outcomes stand, and it
         is left alone for a while. Raises BrokerUnavailable; the outcomes stand and the caller drops unbegun claims.
@@ -200,7 +200,7 @@ class Turns:
             del self._aside[index]
         outcomes = self.outcomes[index]
         count = len(outcomes)
-        recover = recover or (want > 0 and (self._lost[index] or (not adopts and not count and self._looks(looks))))
+        recover = recover or (want > 0 and (self._lost[index] or (not adopts and self._looks(index, count, looks))))
         self._send += 1
         reply = self._asked(
             index,
@@ -233,14 +233,16 @@ class Turns:
             self._next_seq = max(self._next_seq + len(claims), claims[-1].seq + 1)
         return claims
 
-    def _looks(self, under_way: int | None) -> bool:
-        """Whether to look for strays. It walks all that is held: beside 5,000 handlers a look takes Redis 40 ms."""
-        if not under_way:
+    def _looks(self, index: int, settles: int, under_way: int | None) -> bool:
+        """Whether to look for strays, as a read that was given up may bring one late. A child that is never idle looks
+        as well, else they would wait as long as it has work; but rarely: a look walks all that is held, beside 5,000
+        handlers that takes Redis 40 ms."""
+        if not (under_way or settles):
             return under_way is not None
         now = SYSTEM.monotonic()
-        if now < self._look_at:
+        if under_way is None or now < self._look_at[index]:
             return False
-        self._look_at = now + 1 + under_way / 500
+        self._look_at[index] = now + 1 + under_way / 500
         return True
 
     def _asked(self, index: int, ask: Callable[[], TurnReply]) -> TurnReply | None:
