@@ -169,3 +169,20 @@ def test_scheduled_tasks_of_one_of_many_queues_fall_due(stage: Stage) -> None:
     ]
     for task in tasks:
         stage.ended(task, 6)
+
+
+def test_a_child_that_has_claimed_looks_at_no_further_queue(stage: Stage) -> None:
+    """One round trip a task, whatever stands behind its queue: what a look found there would not be claimed."""
+    client = stage.app.broker.transport.client()
+
+    def looks() -> int:
+        calls: int = client.info("commandstats")["cmdstat_hlen"]["calls"]
+        return calls
+
+    stage.worker(children=1, queues=["first", "default"])
+    tasks = [stage.app.enqueue("sleep", {"name": f"t{i}", "seconds": 0.06}, queue="first") for i in range(34)]
+    stage.ended(tasks[3])  # the child knows by now how long they take
+    before = looks()
+    stage.wait_until(lambda: len(stage.effects("end")) >= 34, 10, "all have run")
+    assert looks() - before < 15
+    client.close()

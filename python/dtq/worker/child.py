@@ -184,6 +184,8 @@ class Child:
                 if claims is None and self._batches:
                     break  # what follows would not fit the open window; recovery finds what was read
                 self._offer(index, claims)
+                if not adopts and (self._batches or yields):
+                    break  # here, before the rounds look at what is less important
             if not self._turns.waiting:
                 self._oldest_ns = 0
         return bool(self._batches)
@@ -399,6 +401,7 @@ class Child:
 
     def _forget_unbegun(self) -> None:
         """After a lost reply the claims in hand are given up; recovery returns them under new numbers (protocol 2)."""
+        self._turns.lost()  # whatever the reply was of
         self._slots.revoke(self._number)
         self._drop_unbegun()
         self._adopts.clear()
