@@ -81,13 +81,18 @@ class Wire:
         """The reply to `begin`, as `ask` returns it; its time-out begins now."""
         self._allowed_s, self._until = self._timeout_s, 0.0
         if not self._in_kernel:
-            self._limit(self._stream, self._timeout_s)
+            self._begin_time(self._stream)
         return self._receive(self._stream)
 
     def ask_many(self, commands: bytes, count: int, timeout_s: float | None = None) -> list[Any]:
         """Send `count` packed commands at once and return their replies, as `ask` does; all within one time-out."""
         stream = self._send(commands, timeout_s)
-        return [self._receive(stream) for _ in range(count)]
+        replies: list[Any] = []
+        for number in range(count):
+            if number:
+                self._wait(stream, None)
+            replies.append(self._receive(stream))
+        return replies
 
     def close(self) -> None:
         """Close the connection; the next question opens it anew."""
@@ -104,7 +109,7 @@ class Wire:
             self._connect()
         stream: socket.socket = self._stream
         if not self._in_kernel:
-            self._limit(stream, self._allowed_s)
+            self._begin_time(stream)
         try:
             sent = stream.send(data)
         except BlockingIOError:
@@ -189,6 +194,11 @@ class Wire:
         )
         self._until = until
         self._allowed_s = max(_SHORTEST_S, until - SYSTEM.monotonic())
+
+    def _begin_time(self, stream: socket.socket) -> None:
+        """Begin the time of an exchange where time-outs are Python's: each call would have all of it."""
+        self._until = self._until or SYSTEM.monotonic() + self._allowed_s
+        self._limit(stream, self._allowed_s)
 
     def _limit(self, stream: socket.socket, timeout_s: float) -> None:
         if timeout_s != self._current_s:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 import dtq
+from dtq._core import pack_command
 from tests.conftest import WaitUntil
 from tests.process.harness import Stage, WorkerProcess
 from tests.servers import PrivateServer, free_port
@@ -181,6 +182,19 @@ def test_tls_verifies_unless_told_otherwise(
                 app.enqueue("noop")
         else:
             assert app.enqueue("noop").status() == "queued"
+
+
+@pytest.mark.parametrize("scheme", ["unix", "rediss"])
+def test_many_replies_share_one_time_out(tls_server: tuple[PrivateServer, int], certificate: Path, scheme: str) -> None:
+    """Where each of them comes by itself, and in time."""
+    server, port = tls_server
+    url = server.url if scheme == "unix" else f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate / 'cert.pem'}"
+    with dtq.App(url, enqueue_deadline_s=1) as app:
+        app.enqueue("noop")
+        begun = time.monotonic()
+        with pytest.raises(dtq.BrokerUnavailable, match="did not answer in time"):
+            app.broker.transport.call_many(10 * pack_command(["BLPOP", "nothing", "0.3"]), 10)
+        assert time.monotonic() - begun < 1.4
 
 
 @pytest.mark.parametrize("children", [1, 3])
