@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dtq.cli.figures import Figures, QueueFigures
@@ -114,10 +113,8 @@ def _table(
         # A line each: the screen is cut by rows, so none may take two. Where it is narrow, names share what is left.
         wanted = longest(name, cells, index)
         justify: JustifyMethod = "right" if index in whole.difference(ids) else "left"
-        column = table.add_column if index in whole else partial(table.add_column, ratio=wanted)
-        column(
-            Text(name), justify=justify, no_wrap=True, overflow="ellipsis", min_width=wanted if index in whole else 1
-        )
+        least, ratio = (wanted, None) if index in whole else (1, wanted)
+        table.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, ratio=ratio)
     for row in cells:
         table.add_row(*map(Text, row))
     if len(rows) > most:
