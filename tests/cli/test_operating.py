@@ -63,6 +63,14 @@ def test_list_show_and_requeue(app: App, clean_server: PrivateServer) -> None:
     assert (many.code, many.out.splitlines()) == (0, [second, "1 requeued"])
 
 
+def test_who_names_an_entry_is_told_of_that_entry(app: App, clean_server: PrivateServer) -> None:
+    (task,) = die(app, {"left": 1})
+    url = clean_server.url
+    (letter,) = dtq("dlq", "list", "--json", url=url).json["dead_letters"]
+    (told,) = dtq("dlq", "requeue", letter["entry"], "--json", url=url).json["outcomes"]
+    assert (told["outcome"], told["task_id"], told["entry"]) == ("requeued", task, letter["entry"])
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

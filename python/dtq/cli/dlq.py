@@ -228,7 +228,8 @@ def requeue(
         elif not many:
             for name in names or ():
                 try:
-                    outcomes.append(_Outcome(chosen.requeue(name, payload=edited, deadline=until).id))
+                    queued = chosen.requeue(name, payload=edited, deadline=until)
+                    outcomes.append(_Outcome(queued.id, name if is_entry(name) else None))
                 except DtqError as error:
                     outcomes.append(_Outcome.refused(name, error))
         else:
