@@ -162,10 +162,10 @@ class Child:
 
     def _want(self) -> int:
         """How many tasks the next turn claims."""
-        want = self._pace.want()
+        room = max(1, self._last_task - self._done)
         if self._has_async:
-            want = min(want, len(self._runner.free_places))
-        return min(want, max(1, self._last_task - self._done))
+            room = min(room, len(self._runner.free_places))
+        return self._pace.want(room)
 
     def _claim(self) -> bool:
         """Turns for queues that may bring something, most important first, until one does; what a read got tells."""

@@ -44,12 +44,12 @@ class Pace:
         """A turn brought nothing: the queue is empty."""
         self._full = 0
 
-    def want(self) -> int:
-        """How many to ask for."""
+    def want(self, room: int) -> int:
+        """How many to ask for, of at most `room`: a turn that brings so many is a full one, too."""
         if not self._average_ns:
-            return 1
+            return min(1, room)
         budget_ns = self._budget_ns * (1 + self._full) / (1 + _EARNED)
         fits = int(budget_ns / max(self._average_ns, 1000.0))
         carries = int(_FILL * TURN_BYTES / self._average_bytes)
-        self._asked = max(1, min(fits, carries, self._most, max(_GROWTH, self._last * _GROWTH)))
+        self._asked = min(room, max(1, min(fits, carries, self._most, max(_GROWTH, self._last * _GROWTH))))
         return self._asked
