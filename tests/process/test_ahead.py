@@ -76,6 +76,12 @@ def server() -> Iterator[PrivateServer]:
         yield server
 
 
+def left(app: dtq.App) -> int:
+    """How many tasks have not ended: of those behind a pause, or a lost reply, none runs for a moment."""
+    counts = app.broker.queue_counts("default")
+    return counts.waiting + counts.running + counts.scheduled
+
+
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_each_task_runs_once_and_keeps_its_result(
     server: PrivateServer, tmp_path: Path, wait_until: WaitUntil, trouble: str
@@ -93,7 +99,7 @@ def test_each_task_runs_once_and_keeps_its_result(
                     TROUBLES[trouble](server, proxy, app)
                     times += 1
                     threading.Event().wait(0.03)
-                wait_until(lambda: stage.app.broker.queue_counts("default").running == 0, 30, "all settled")
+                wait_until(lambda: left(app) == 0, 30, "all settled")
                 assert times > 3
                 for i, handle in enumerate(handles):
                     task = handle.task()
@@ -101,8 +107,6 @@ def test_each_task_runs_once_and_keeps_its_result(
                     assert handle.result(timeout=0) == f"t{i}"
                 starts = [effect.name for effect in stage.effects("start")]
                 assert sorted(starts) == sorted(f"t{i}" for i in range(TASKS))
-                counts = app.broker.queue_counts("default")
-                assert (counts.waiting, counts.running, counts.scheduled) == (0, 0, 0)
             assert "stale" not in worker.log
             assert "Traceback" not in worker.log
         finally:
