@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
+from itertools import islice, product
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -151,3 +154,24 @@ def test_a_websocket_is_refused_as_well(server: ApiServer) -> None:
         pass
     assert refused.value.response.status_code == 422
     assert b"queue: there is no such parameter; queues may be meant" in refused.value.response.body
+
+
+@pytest.mark.parametrize("act", ["dead-letters/discard", "dead-letters/requeue"])
+def test_many_unknown_fields_hold_nobody_up(server: ApiServer, act: str) -> None:
+    # To compare each of them with the known names took three seconds, in which no other request was answered.
+    server.accepted()
+    body = {"".join(name): 0 for name in islice(product(ascii_lowercase, repeat=4), 110_000)}
+    started = time.process_time()
+    answer = server.client.post(f"{QUEUE}/{act}", json=body)
+    assert time.process_time() - started < 1
+    assert refusal(answer) == (422, "INVALID_REQUEST")
+    assert len(answer.json()["details"]["problems"]) == 20
+
+
+@pytest.mark.parametrize("act", ["tasks", "queues/default/dead-letters/discard"])
+def test_of_a_long_name_the_beginning_is_told(server: ApiServer, act: str) -> None:
+    server.accepted()
+    answer = server.client.post(f"/api/v1/{act}", json={"task_type": "mail", "aB" * 400_000: 0})
+    assert answer.status_code == 422
+    assert answer.json()["details"]["field"] == "aB" * 50
+    assert len(answer.text) < 2000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -21,6 +22,7 @@ from dtq.errors import (
 )
 
 _MOST_PROBLEMS = 20
+_LONGEST_NAME = 100
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _WAYS_OUT = {
     404: "path: nothing is here; {docs} lists the routes",
@@ -117,7 +119,10 @@ async def answer_invalid_request(request: Request, error: RequestValidationError
 
 def invalid_request(problems: Iterable[tuple[Iterable[object], object]]) -> ApiError:
     """The answer to a parameter or body out of bounds. problems: steps to each place, and what is wrong there; one or
-    more. What was given is not repeated."""
-    told = [{"field": ".".join(map(str, steps)) or "body", "problem": str(problem)} for steps, problem in problems]
+    more, of which no more are taken than are told. What was given is not repeated, and of names the beginning."""
+    told = [
+        {"field": ".".join(str(step)[:_LONGEST_NAME] for step in steps) or "body", "problem": str(problem)}
+        for steps, problem in islice(problems, _MOST_PROBLEMS)
+    ]
     field, problem = told[0]["field"], told[0]["problem"]
-    return ApiError(422, "INVALID_REQUEST", f"{field}: {problem}", {"field": field, "problems": told[:_MOST_PROBLEMS]})
+    return ApiError(422, "INVALID_REQUEST", f"{field}: {problem}", {"field": field, "problems": told})

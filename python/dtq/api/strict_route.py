@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -20,7 +20,8 @@ from dtq.raw_json import read_json
 _ALIKE = 0.65
 """From here on (0 to 1) a name is taken for a misspelled one."""
 _MOST_BYTES = 65_536
-_SHOWN = 100
+_LONGEST_NAME = 100
+"""No known one is as long, and what is longer takes long to compare."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -51,10 +52,17 @@ def refuse_unknown_parameters(connection: HTTPConnection, known: Collection[str]
         raise _refusal(unknown, "there is no such parameter; ", sorted(known), "this route takes none")
 
 
+def refuse_unknown_fields(body: Mapping[str, object], known: Collection[str] = ()) -> None:
+    """Raises ApiError 422, which names each field of a body that is not known."""
+    unknown = [name for name in body if name not in known]
+    if unknown:
+        raise _refusal(unknown, "there is no such field; ", known, "this route takes no body")
+
+
 def what_is_meant(name: str, known: Iterable[str]) -> str:
     """Which of the known names may be meant, or all of them; the end of a message."""
     names = list(known)
-    plain = _HUMP.sub("_", name).replace("-", "_").lower()
+    plain = _HUMP.sub("_", name[:_LONGEST_NAME]).replace("-", "_").lower()
     longer = [other for other in names if other.startswith(f"{plain}_")]
     near = longer or get_close_matches(plain, names, 1, _ALIKE)
     return f"{near[0]} may be meant" if near else f"known are {', '.join(names)}"
@@ -72,11 +80,10 @@ async def _refuse_body(request: Request) -> None:
         value = None
     if not isinstance(value, dict):
         raise invalid_request([((), "this route takes no body; leave it out")])
-    if value:
-        raise _refusal(cast(dict[str, object], value), "there is no such field; ", (), "this route takes no body")
+    refuse_unknown_fields(cast(dict[str, object], value))
 
 
 def _refusal(unknown: Iterable[str], problem: str, known: Collection[str], nothing_known: str) -> ApiError:
     return invalid_request(
-        ((name[:_SHOWN],), problem + (what_is_meant(name, known) if known else nothing_known)) for name in unknown
+        ((name,), problem + (what_is_meant(name, known) if known else nothing_known)) for name in unknown
     )
