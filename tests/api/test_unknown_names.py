@@ -90,6 +90,15 @@ def test_all_of_them_are_told(server: ApiServer) -> None:
     assert [problem["field"] for problem in answer.json()["details"]["problems"]] == ["colour", "size"]
 
 
+@pytest.mark.parametrize("query", ["status=queued&status=failed", "status=queued&limit=1&status=queued"])
+def test_a_parameter_that_stands_twice(server: ApiServer, query: str) -> None:
+    # The last was taken, the others were not looked at: a list without what was asked for, and without a word.
+    answer = server.client.get(f"/api/v1/tasks?{query}")
+    assert refusal(answer) == (422, "INVALID_REQUEST")
+    assert answer.json()["message"] == "status: it stands twice; give one"
+    assert len(answer.json()["details"]["problems"]) == 1
+
+
 @pytest.mark.parametrize(
     ("field", "meant"),
     [("delay", "delay_seconds"), ("prioritty", "priority"), ("taskId", "task_id"), ("args", None)],

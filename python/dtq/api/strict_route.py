@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, cast
@@ -44,12 +45,16 @@ class StrictRoute(APIRoute):
 
 
 def refuse_unknown_parameters(connection: HTTPConnection, known: Collection[str] = ()) -> None:
-    """Raises ApiError 422, which names each parameter of the query that is not known."""
+    """Raises ApiError 422, which names each parameter of the query that is not known, or that stands there twice."""
     if not connection.scope["query_string"]:
         return
-    unknown = [name for name in connection.query_params if name not in known]
+    given = connection.query_params
+    unknown = [name for name in given if name not in known]
     if unknown:
         raise _refusal(unknown, "there is no such parameter; ", sorted(known), "this route takes none")
+    if len(given.multi_items()) > len(given):  # of two, the first would not be looked at either
+        counts = Counter(name for name, _ in given.multi_items())
+        raise invalid_request(((name,), "it stands twice; give one") for name, count in counts.items() if count > 1)
 
 
 def refuse_unknown_fields(body: Mapping[str, object], known: Collection[str] = ()) -> None:
