@@ -111,6 +111,14 @@ def test_a_field_of_a_task(server: ApiServer, field: str, meant: str | None) -> 
     assert answer.json()["message"].startswith(f"{field}: there is no such field; {told}")
 
 
+def test_a_batch_has_no_key_of_its_own(server: ApiServer) -> None:
+    # It was not looked at: who sent the batch again under the same key had every task twice.
+    answer = server.client.post("/api/v1/tasks/batch", json=[{"task_type": "mail"}], headers={"Idempotency-Key": "k"})
+    assert refusal(answer) == (422, "INVALID_REQUEST")
+    assert answer.json()["details"]["field"] == "Idempotency-Key"
+    assert server.app.queue_names() == []
+
+
 @pytest.mark.parametrize("act", ["dead-letters/x/requeue", "dead-letters/requeue", "dead-letters/discard"])
 def test_a_field_of_an_act(server: ApiServer, act: str) -> None:
     server.accepted()

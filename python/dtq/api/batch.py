@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dtq import _core
-from dtq.api.errors import ApiError, as_api_error
+from dtq.api.errors import ApiError, as_api_error, invalid_request
 from dtq.api.items import Item, items_of
 from dtq.api.limits import IDLE_TIME_S, NDJSON, pieces, require_json
 from dtq.api.outbox import Outbox
@@ -252,6 +252,8 @@ async def submit_batch(request: Request) -> Response:
     Redis did not answer. An answer that ends early does so with an outcome `stopped`.
     """
     require_json(request, NDJSON, *OTHER_NAMES)
+    if "idempotency-key" in request.headers:  # unread, it would let a batch that is sent again run twice
+        raise invalid_request([(("Idempotency-Key",), "it is for one task; give each of a batch an idempotency_key")])
     outcomes = Intake(served_by(request)).outcomes(pieces(request, IDLE_TIME_S))
     first = await anext(outcomes, b"")
     return _Answer(_through_outbox(first, outcomes), media_type=NDJSON)
