@@ -217,7 +217,8 @@ def test_what_does_not_exist(server: ApiServer) -> None:
     answer = server.client.put("/api/v1/tasks")
     assert refusal(answer) == (405, "METHOD_NOT_ALLOWED")
     assert answer.json()["message"] == "method: PUT is not for this path; the header Allow names those that are"
-    assert "POST" in answer.headers["allow"]
+    assert answer.headers["allow"] == "GET, POST"
+    assert server.client.put("/api/v1/tasks/x").headers["allow"] == "DELETE, GET"
 
 
 def test_what_fails_inside_says_nothing_of_it(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import orjson
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from dtq.errors import (
     DtqError,
@@ -21,6 +23,7 @@ from dtq.errors import (
     UniqueConflict,
 )
 
+_METHODS = ("DELETE", "GET", "HEAD", "POST")
 _MOST_PROBLEMS = 20
 _LONGEST_NAME = 100
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
@@ -107,8 +110,21 @@ async def answer_http_error(request: Request, error: HTTPException) -> Response:
     message = _WAYS_OUT.get(error.status_code, str(error.detail)).format(
         docs=f"{request.scope.get('root_path', '')}/docs", method=request.method
     )
-    made = ApiError(error.status_code, code, message, headers=error.headers)
+    headers = {**(error.headers or {})}
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods_here(request))
+    made = ApiError(error.status_code, code, message, headers=headers)
     return error_response(made, request_id_of(request))
+
+
+def _methods_here(request: Request) -> list[str]:
+    """What any route takes at this path; the router names those of the first one only."""
+    routes = cast(FastAPI, request.app).routes
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 async def answer_invalid_request(request: Request, error: RequestValidationError) -> Response:
