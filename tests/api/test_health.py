@@ -104,3 +104,11 @@ def test_a_frozen_redis_keeps_nobody_waiting(wait_until: Any) -> None:
         finally:
             redis.thaw()
         wait_until(lambda: server.client.get("/ready").status_code == 200)
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_probes_that_ask_for_the_head_only(server: ApiServer, path: str) -> None:
+    answer, whole = server.client.head(path), server.client.get(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-length"] == str(len(whole.content))
+    assert server.client.put(path).headers["allow"] == "GET, HEAD"

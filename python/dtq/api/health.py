@@ -12,12 +12,14 @@ from dtq.api.served import served_by
 router = APIRouter(tags=["health"])
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Is the process alive", response_model=Health)
 async def health() -> Response:
     """Looks at nothing but the process, and needs no key."""
     return Json({"status": "ok"})
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", summary="Can work be done", response_model=Ready, responses=refusals(503))
 async def ready(request: Request) -> Response:
     """Redis answers, has a version that dtq knows, runs its scripts and takes writes. Needs no key.
