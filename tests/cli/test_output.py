@@ -77,6 +77,23 @@ def test_where_there_is_no_room_at_all_ids_are_broken_and_not_cut(
     assert "".join(line.split()[0] for line in below_the_rule.splitlines() if line.strip()) == task_id
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown", "left_out"),
+    [(80, "waiting running dead", ""), (34, "waiting running", "dead"), (24, "waiting", "running, dead")],
+)
+def test_on_a_narrow_screen_the_last_numbers_give_way_and_the_name_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, shown: str, left_out: str
+) -> None:
+    """They pushed the name of the queue off the screen, and then each other, without a word."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table("", ["queue", "waiting", "running", "dead"], [["default", 1, 2, 345678]], numbers=(1, 2, 3))
+    out = capsys.readouterr().out
+    heading, _, told = out.partition("no room for ")
+    assert heading.split("─")[0].split() == ["queue", *shown.split()]
+    assert "default" in heading
+    assert " ".join(told.split()) == (f"{left_out} (--json shows all)" if left_out else "")
+
+
 def test_fields_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     print_fields([("id", HOSTILE), ("left out", None)])
     assert capsys.readouterr().out.count("\n") == 1

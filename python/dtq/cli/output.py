@@ -76,7 +76,7 @@ def print_table(
 
     columns: headings. numbers: indexes of the columns to set flush right. whole: of those not to be broken into lines,
     because somebody copies an id or compares times. spare: of those to leave out, the first one first, until the others
-    have room; a line says so.
+    have room, and after them numbers, the last one first; a line says so.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -86,7 +86,8 @@ def print_table(
     right, cells = set(numbers), [[printable(cell) for cell in row] for row in rows]
     widths = [longest(name, cells, index) for index, name in enumerate(columns)]
     firm = {index for index in whole if widths[index] <= _LONGEST_WHOLE} | right
-    kept, left_out = _with_room(widths, firm, spare, screen.width)
+    spared = dict.fromkeys((*spare, *sorted(right, reverse=True)))  # without room for them, rich leaves names out
+    kept, left_out = _with_room(widths, firm, spared, screen.width)
     if _needed(widths, firm, kept) > screen.width:
         firm = right  # broken into lines after all: cut, an id would be of no use
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
