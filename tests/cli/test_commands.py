@@ -292,6 +292,17 @@ def test_a_data_directory_that_cannot_be_used_is_named(folder: Path, words: list
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("words", [("task", "list"), ("top", "--interval", "0.1")])
+def test_what_the_encoding_of_stdout_lacks_is_escaped(clean_server: PrivateServer, words: tuple[str, ...]) -> None:
+    """It ended a command in the middle, as wrong usage: with one such name among a thousand, no list was to be had."""
+    send("\u043f\u043e\u0447\u0442\u0430", url=clean_server.url)
+    shown = dtq(*words, url=clean_server.url, PYTHONIOENCODING="ascii", COLUMNS="60")
+    assert (shown.code, shown.err) == (0, "")
+    if words[0] == "task":
+        wide = dtq(*words, url=clean_server.url, PYTHONIOENCODING="ascii")
+        assert "\\u043f\\u043e" in wide.out
+
+
 def test_status_counts_what_waits(clean_server: PrivateServer) -> None:
     assert dtq("status", url=clean_server.url).out.startswith("no queue yet")
     send("add", "--queue", "shop", url=clean_server.url)

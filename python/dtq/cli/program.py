@@ -79,6 +79,7 @@ command(program, "demo", demo.MANUAL)(demo.demo)
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; every error is one line on stderr and an exit code, never a traceback."""
+    _escape_what_stdout_cannot_show()
     command = typer.main.get_command(program)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -114,6 +115,13 @@ def _report(error: Exception) -> int:
     else:
         print_error(f"{type(error).__name__}: {error}")
     return code
+
+
+def _escape_what_stdout_cannot_show() -> None:
+    """A name or an "…" that the encoding of stdout lacks is no reason to end in the middle of a table."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:  # it is a file, not what a program put there to read it
+        reconfigure(errors="backslashreplace")
 
 
 def _forget_stdout() -> None:
