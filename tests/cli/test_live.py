@@ -253,6 +253,20 @@ def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole(
     assert " ".join(line.split()[-12:]) == "1 0 3.00 s 3.75 s 4.88 s 4.97 s <1 ms"
 
 
+@pytest.mark.parametrize(("columns", "left_out"), [(80, ""), (60, "fail/s, retry/s"), (40, "no room for oldest, in/s")])
+def test_where_there_is_no_room_for_a_name_the_last_numbers_give_way(
+    app: App, monkeypatch: pytest.MonkeyPatch, columns: int, left_out: str
+) -> None:
+    """The queue was called "…", and the last numbers ran off the screen."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = drawn(a_look(app), None).splitlines()
+    (line,) = [line for line in lines if line.strip().startswith("default")]
+    assert "…" not in line
+    told = [line for line in lines if "no room for" in line]
+    assert (left_out in told[0]) if left_out else not told
+    assert all(len(line) <= columns for line in lines)
+
+
 def test_it_fits_the_screen(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, each table gets its share, and says how many are left out; work goes first."""
     monkeypatch.setenv("COLUMNS", "200")

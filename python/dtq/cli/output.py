@@ -87,7 +87,7 @@ def print_table(
     widths = [longest(name, cells, index) for index, name in enumerate(columns)]
     firm = {index for index in whole if widths[index] <= _LONGEST_WHOLE} | right
     spared = dict.fromkeys((*spare, *sorted(right, reverse=True)))  # without room for them, rich leaves names out
-    kept, left_out = _with_room(widths, firm, spared, screen.width)
+    kept, left_out = with_room(widths, firm, spared, screen.width)
     if _needed(widths, firm, kept) > screen.width:
         firm = right  # broken into lines after all: cut, an id would be of no use
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -107,22 +107,34 @@ def print_table(
         screen.print(Text(f"no room for {names} (--json shows all)"))
 
 
-def _with_room(
-    widths: Sequence[int], firm: Collection[int], spare: Iterable[int], width: int
+def with_room(
+    widths: Sequence[int],
+    firm: Collection[int],
+    spare: Iterable[int],
+    width: int,
+    *,
+    least: int = _LEAST_TEXT,
+    between: int = _BETWEEN,
 ) -> tuple[list[int], list[int]]:
-    """The columns that are shown, and those that had to give way."""
+    """The columns that are shown, and those of `spare` that had to give way. least: columns that a text may do with."""
     kept, left_out = list(range(len(widths))), list[int]()
     for index in spare:
-        if _needed(widths, firm, kept) <= width:
+        if _needed(widths, firm, kept, least, between) <= width:
             break
         kept.remove(index)
         left_out.append(index)
     return kept, left_out
 
 
-def _needed(widths: Sequence[int], firm: Collection[int], kept: Sequence[int]) -> int:
+def _needed(
+    widths: Sequence[int],
+    firm: Collection[int],
+    kept: Sequence[int],
+    least: int = _LEAST_TEXT,
+    between: int = _BETWEEN,
+) -> int:
     """How wide these columns are where texts are broken as far as they may be."""
-    return sum(_BETWEEN + (widths[index] if index in firm else min(widths[index], _LEAST_TEXT)) for index in kept)
+    return sum(between + (widths[index] if index in firm else min(widths[index], least)) for index in kept)
 
 
 def longest(heading: str, cells: Iterable[Sequence[str]], index: int) -> int:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dtq.cli.figures import Figures, QueueFigures
-from dtq.cli.output import longest
+from dtq.cli.output import longest, with_room
 from dtq.cli.queue import duration_ms, named
 from dtq.cli.timings import ROW
 from dtq.cli.workers import NONE_ALIVE, child_rows, worker_row
 from dtq.legible import printable
 
 if TYPE_CHECKING:
-    from rich.console import Group, JustifyMethod, RenderableType
+    from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
 
 _AROUND = 5
 """Lines of a table beside its rows: heading, rule, what is left out, and room above and below."""
+_LEAST_NAME = 8
+"""Columns in which a name can still be told from others."""
 _LEAST = 3
 """Rows that every table may have, however low the screen is."""
 
@@ -45,17 +48,17 @@ def draw(figures: Figures, height: int | None, trouble: str = "") -> Group:
     room = None if height is None else max(len(tables) * _LEAST, height - around - len(parts))
     shares = _shares(room, [len(rows) for rows in tables])
     columns = ["queue", "waiting", "running", "sched", "dead", "oldest", "in/s", "done/s", "fail/s", "retry/s"]
-    parts.append(_table(columns, queues, shares[0], numbers=range(1, 10)) if queues else Text("no queue yet"))
+    parts.append(_Table(columns, queues, shares[0], numbers=range(1, 10)) if queues else Text("no queue yet"))
     if workers:
         headings = ["worker", "state", "children", "running", "memory", "queues", "up"]
-        parts.append(_table(headings, workers, shares[1], numbers=(2, 3, 4, 6)))
+        parts.append(_Table(headings, workers, shares[1], numbers=(2, 3, 4, 6)))
     else:
         parts.append(Text(NONE_ALIVE))
     if children:
         headings = ["worker", "pid", "memory", "running", "task", "since"]
-        parts.append(_table(headings, children, shares[2], numbers=(1, 2, 5), ids=(4,)))
+        parts.append(_Table(headings, children, shares[2], numbers=(1, 2, 5), ids=(4,)))
     if slowest:
-        parts.append(_table(ROW, slowest, shares[3], numbers=range(1, len(ROW))))
+        parts.append(_Table(ROW, slowest, shares[3], numbers=range(1, len(ROW))))
     return Group(*parts)
 
 
@@ -94,30 +97,43 @@ def _shares(room: int | None, wanted: Sequence[int]) -> list[int]:
     return shares
 
 
-def _table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    most: int,
-    *,
-    numbers: Iterable[int],
-    ids: Collection[int] = (),
-) -> RenderableType:
-    """A table of the first rows. numbers, ids: columns that are never cut, the former set flush right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of the first rows, drawn as wide as the screen is.
 
-    whole, cells = {*numbers, *ids}, [[printable(cell) for cell in row] for row in rows[:most]]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=True, collapse_padding=True)
-    for index, name in enumerate(columns):
-        # A line each: the screen is cut by rows, so none may take two. Where it is narrow, names share what is left.
-        wanted = longest(name, cells, index)
-        justify: JustifyMethod = "right" if index in whole.difference(ids) else "left"
-        least, ratio = (wanted, None) if index in whole else (1, wanted)
-        table.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, ratio=ratio)
-    for row in cells:
-        table.add_row(*map(Text, row))
-    if len(rows) > most:
-        table.caption = f"and {len(rows) - most} more"
-        table.caption_justify = "left"
-    return table
+    numbers, ids: columns that are never cut, the former set flush right. Names share what is left; where that is not
+    enough to tell one from another, the last numbers are left out.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    most: int
+    numbers: Collection[int]
+    ids: Collection[int] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        whole, cells = {*self.numbers, *self.ids}, [[printable(cell) for cell in row] for row in self.rows[: self.most]]
+        widths = [longest(name, cells, index) for index, name in enumerate(self.columns)]
+        kept, left_out = with_room(
+            widths, whole, sorted(self.numbers, reverse=True), options.max_width, least=_LEAST_NAME, between=2
+        )
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=True, collapse_padding=True)
+        for index in kept:
+            # A line each: the screen is cut by rows, so none may take two.
+            justify: JustifyMethod = "right" if index in self.numbers else "left"
+            least, ratio = (widths[index], None) if index in whole else (1, widths[index])
+            head = Text(self.columns[index])
+            table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, ratio=ratio)
+        for row in cells:
+            table.add_row(*(Text(row[index]) for index in kept))
+        told = [f"and {len(self.rows) - self.most} more"] if len(self.rows) > self.most else []
+        if left_out:
+            told.append(f"no room for {', '.join(self.columns[index] for index in sorted(left_out))}")
+        if told:
+            table.caption = Text("; ".join(told), no_wrap=True, overflow="ellipsis")
+            table.caption_justify = "left"
+        yield table
