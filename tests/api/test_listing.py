@@ -79,6 +79,15 @@ def test_times_without_a_zone_are_refused(server: ApiServer, time: str) -> None:
     assert answer.json()["details"]["field"] == "created_after"
 
 
+@pytest.mark.parametrize("path", ["tasks?task_type=", "tasks?task_type=a%20b", "queues/default/task-types/a%20b/pause"])
+def test_a_task_type_that_cannot_be_is_named_as_the_parameter_is(server: ApiServer, path: str) -> None:
+    server.accepted()
+    answer = server.client.request("POST" if path.endswith("pause") else "GET", f"/api/v1/{path}")
+    assert refusal(answer) == (422, "INVALID_TASK")
+    assert answer.json()["details"] == {"field": "task_type"}
+    assert answer.json()["message"].startswith("task_type: ")
+
+
 def test_a_list_holds_nothing_large(server: ApiServer) -> None:
     server.accepted(payload={"x": "y" * 200_000})
     answer = server.client.get("/api/v1/tasks")

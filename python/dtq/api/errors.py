@@ -75,6 +75,8 @@ def details_of(error: DtqError) -> dict[str, Any]:
 
 def as_api_error(error: DtqError) -> ApiError:
     """The answer that an error of dtq stands for."""
+    if isinstance(error, InvalidTask) and error.field == "task type":  # as parameters and fields name it
+        error = InvalidTask("task_type", error.problem)
     headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))} if isinstance(error, QueueFull) else {}
     return ApiError(error.http_status, error.code, str(error), details_of(error), headers)
 
