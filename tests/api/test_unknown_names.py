@@ -138,6 +138,17 @@ def test_who_means_one_task_type_does_not_purge_the_queue(server: ApiServer) -> 
     assert (counts.waiting, counts.paused) == (1, False)
 
 
+@pytest.mark.parametrize("field", [{"older_than_seconds": True}, {"newer_than_seconds": "60"}, {"dry_run": "no"}])
+def test_a_value_of_another_kind_discards_nothing(server: ApiServer, child: Child, field: dict[str, Any]) -> None:
+    """`true` counted as one second."""
+    server.accepted()
+    child.settle(child.claim()[0], "D")
+    answer = server.client.post(f"{QUEUE}/dead-letters/discard", json=field)
+    assert refusal(answer) == (422, "INVALID_REQUEST")
+    assert answer.json()["details"]["field"] == next(iter(field))
+    assert server.app.queue().dead_letter_count() == 1
+
+
 def test_a_letter_is_not_discarded_by_who_wants_a_dry_run(server: ApiServer, child: Child) -> None:
     task = server.accepted()
     child.settle(child.claim()[0], "D")

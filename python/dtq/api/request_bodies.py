@@ -14,7 +14,7 @@ from dtq.dead_letters import DeadLetterFilter
 from dtq.raw_json import read_json
 
 Model = TypeVar("Model", bound=BaseModel)
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 
 class _Body(BaseModel):
@@ -39,7 +39,7 @@ class Selection(_Body):
     older_than_seconds: Seconds | None = Field(None, description="Dead for so long at least.")
     newer_than_seconds: Seconds | None = Field(None, description="Dead for so long at most.")
     where: dict[str, Any] = Field(default_factory=dict, description='Such as {"order.items[0].id": 7}.')
-    dry_run: bool = Field(False, description="Tell what would be done, and change nothing.")
+    dry_run: bool = Field(False, strict=True, description="Tell what would be done, and change nothing.")
 
     def filter(self) -> DeadLetterFilter:
         """The filter. Raises InvalidTask for what is no path."""
@@ -51,7 +51,7 @@ class Selection(_Body):
 class BulkRequeue(Selection):
     """Which dead letters are queued again, and how fast."""
 
-    rate: Annotated[float, Field(ge=0.1, allow_inf_nan=False)] | None = Field(
+    rate: Annotated[float, Field(strict=True, ge=0.1, allow_inf_nan=False)] | None = Field(
         None, description="Most tasks a second, 0.1 at least."
     )
     deadline: AwareDatetime | None = Field(None, description="A new one for all of them.")
