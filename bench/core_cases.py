@@ -185,6 +185,7 @@ METHODS: Final[dict[str, Case]] = {
     ),
     "Outcomes.pack_turn": Case(lambda: OUTCOMES.pack_turn(PREFIX, 1, "c", 1, 2, 3, 4, 0, [], []), SETTLED),
     "Outcomes.take_timings": Case(lambda: timed_outcomes().take_timings(), [("mail.send", TIMED)]),
+    "Claim.limit_ns": Case(lambda: CLAIM.limit_ns(7, 8, 0), 60_000_000_007),
     "Slots.__new__": Case(lambda: new_slots(create=False).places, 1),
     "Slots.byte_size": Case(lambda: _core.Slots.byte_size(1, 1), 192),
     "Slots.set_safe_until": Case(lambda: SLOTS.set_safe_until(7), None),

@@ -258,8 +258,8 @@ class Judge:
         """What explains that a task was started again."""
         if earlier.kind in PLANNED.get(earlier.word, ()):
             return "retry by plan"
-        if earlier.word in ("TaskReleased", "CancelledError"):
-            return "drain" if self._hit(earlier.parent, ("drain",), earlier, run) else ""
+        if earlier.word in ("TaskReleased", "CancelledError") and self._hit(earlier.parent, ("drain",), earlier, run):
+            return "drain"
         if self._hit(earlier.pid, KILLS, earlier, run) or self._hit(earlier.parent, KILLS, earlier, run):
             return "kill"
         if self._hit(earlier.parent, ("stop supervisor", "stop worker"), earlier, run):

@@ -22,6 +22,8 @@ from tests.chaos.storm import Storm
 from tests.process.harness import alive
 
 DRAIN_S = 60.0
+"""So long nothing may begin or end before what is left counts as stuck. All of it may take longer: producers may have
+been faster than workers, and what died with a child is run alone, one after the other."""
 """How long all that stands may take to end when the chaos is over."""
 TIDY_S = 15.0
 """How long the last sweeps may take after that."""
@@ -65,8 +67,7 @@ def chaos(
         told("calm")
         storm.calm()
         report.faults += stage.stop_clients()
-        drained_at = _wait(lambda: _quiet(stage), DRAIN_S)
-        told("everything has ended" if drained_at else "not everything has ended")
+        told("everything has ended" if _drained(stage) else "not everything has ended")
         remains = _tidied(stage)
         ledger, runs = read_ledger(stage.ledger_path), read_runs(stage.effects_path)
         tasks = _tasks(stage.broker, ledger.queue_of(runs))
@@ -92,6 +93,18 @@ def chaos(
         report.noted = verdict.noted
         report.line = _last_line(report, verdict, remains, storm, ledger, runs)
     return report
+
+
+def _drained(stage: Stage) -> bool:
+    """Wait until everything has ended; False where nothing goes on any more."""
+    size, deadline = 0, now() + DRAIN_S
+    while not _quiet(stage):
+        if (grown := stage.effects_path.stat().st_size) > size:
+            size, deadline = grown, now() + DRAIN_S
+        if now() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> bool:

@@ -107,6 +107,10 @@ def test_attempts_beside_each_other_are_found() -> None:
 def test_a_worker_that_is_cut_off_may_run_beside_its_successor() -> None:
     cut_off = Event(1.9, "black hole for replies of worker0", (10,), until=6.0)
     assert not judge(replace(FIRST, end=3.5), SECOND, end=task(attempt=2), events=(cut_off,)).faults
+    drain = Event(3.1, "drain", (10,), until=8.0)
+    stopped = replace(FIRST, end=3.5, word="CancelledError")  # by a drain that came after its task was taken away
+    assert not judge(stopped, SECOND, end=task(attempt=2), events=(cut_off, drain)).faults
+    assert "by nothing" in faults(judge(stopped, SECOND, end=task(attempt=2), events=(drain,)))
 
 
 def test_more_charged_attempts_than_allowed_are_found() -> None:

@@ -23,6 +23,10 @@ def linger(scene: Scene, name: str, **options: Any) -> Any:
     return scene.stage.app.enqueue("linger", {"name": name}, **options)
 
 
+AT_ONCE = {"claim_budget_s": 10.0}
+"""Slow tasks are claimed together from the first turn on."""
+
+
 def prelude(scene: Scene) -> None:
     """Enqueue what comes first: from it the child learns how long this handler takes."""
     scene.go("prelude")
@@ -71,7 +75,7 @@ def test_a_settle_travels_while_the_next_handler_runs(
     prelude(scene)
     first, second = scene.mark("first"), linger(scene, "second")
     hold = scene.gate.hold("turn", when=settles, skip=1, applied=applied)
-    scene.behind_gate(children=1)
+    scene.behind_gate(AT_ONCE, children=1)
     pid = hold.wait()
     assert scene.stage.started("second").pid == pid
     assert (first.task().status == "succeeded") is applied
@@ -124,7 +128,7 @@ def test_a_queue_that_is_damaged_meanwhile_is_left_alone_and_loses_nothing(scene
     scene.go("third")
     third = linger(scene, "third")
     hold = scene.gate.hold("turn", when=settles, skip=1)
-    worker = scene.behind_gate(children=1, queues=["default", "other"])
+    worker = scene.behind_gate(AT_ONCE, children=1, queues=["default", "other"])
     hold.wait()
     scene.stage.started("second")
     with damaged(scene, worker):

@@ -175,8 +175,6 @@ class Child:
         with self._turns.lock:
             for index in sorted(adopts) if adopts else self._rounds.turns(self._turns.needed()):
                 mine = adopts.get(index, ())
-                if (self._batches or yields) and not mine:
-                    break
                 beside = bool(self._runner.in_flight or self._batches)
                 under_way, held = len(self._runner.in_flight), partial(self._held, index)
                 claims = self._turns.take(index, want, adopts=mine, held=held, looks=under_way, beside=beside)
