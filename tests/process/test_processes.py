@@ -88,11 +88,27 @@ def test_zombies_of_handlers_are_reaped(stage: Stage) -> None:
     assert all(zombies(pid) == 0 for pid in worker.live_pids())
 
 
+def test_zombies_that_came_while_a_child_was_starting_are_reaped_too(stage: Stage) -> None:
+    """Its pid is not known yet, so that nobody is reaped; when it has said hello they must not be forgotten."""
+    worker = stage.worker(app=ODD, children=2)
+    stage.wait_until(lambda: len(worker.live_pids()) == 2, 10, "both children")
+    template = worker.template_pids()[0]
+    os.kill(template, signal.SIGSTOP)
+    try:
+        os.kill(worker.live_pids()[0], signal.SIGKILL)
+        handle = stage.app.enqueue("daemons", {"name": "z", "how": "zombies"})
+        assert stage.ended(handle, 20).status == "succeeded"
+        stage.wait_until(lambda: zombies(worker.pid) > 0, 5, "zombies")
+    finally:
+        os.kill(template, signal.SIGCONT)
+    stage.wait_until(lambda: zombies(worker.pid) == 0, 10, "no zombies")
+
+
 def test_as_process_1_it_reaps_and_stops_warmly(stage: Stage) -> None:
     """In a PID namespace of its own, as in a container (S048)."""
     if not shutil.which("unshare") or subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode:
         pytest.skip("no PID namespaces here")
-    with stage.command("unshare", "--pid", "--fork", "--mount-proc", app=ODD) as outer:
+    with stage.command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", app=ODD) as outer:
         for i in range(5):
             handle = stage.app.enqueue("daemons", {"name": f"z{i}", "how": "zombies"})
             assert stage.ended(handle, 20).status == "succeeded"

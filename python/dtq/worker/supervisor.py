@@ -171,7 +171,8 @@ class Supervisor:
         """Everything that goes by time or by flags; True while there is something to watch closely."""
         while self._signals.stops:
             self._stop_asked(self._signals.stops.pop(0), now)
-        if self._signals.child_ended:
+        # While a child has yet to say hello its pid is unknown, and its end must not be taken: orphans wait for that.
+        if self._signals.child_ended and all(child.pid for child in self._children.values()):
             self._signals.child_ended = False
             self._reap_orphans()
         if self._declared_dead:
@@ -355,9 +356,7 @@ class Supervisor:
         known = {child.pid for child in self._children.values()} | self._foreign
         if self._template is not None:
             known.add(self._template.pid)
-        # While a child has yet to say hello its pid is unknown: its end must not be taken from it.
-        if all(child.pid for child in self._children.values()):
-            reap_orphans(known)
+        reap_orphans(known)
 
     # --- a new life ----------------------------------------------------------------------------------------------
 
