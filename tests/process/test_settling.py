@@ -90,7 +90,7 @@ def test_a_settle_that_cannot_be_sent_stops_what_was_to_begin_behind_it(scene: S
     """The server is gone when it is to be sent: the outcome is kept, and no handler begins until it is back."""
     prelude(scene)
     first, second = scene.until("first"), linger(scene, "second")
-    worker = scene.stage.worker(children=1)
+    worker = scene.stage.worker(children=1, overrides=AT_ONCE)
     scene.stage.started("first")
     scene.server.kill()
     scene.go("first")
@@ -106,7 +106,7 @@ def test_a_settle_that_cannot_be_sent_stops_what_was_to_begin_behind_it(scene: S
 def test_what_other_queues_wait_for_is_settled_before_it(scene: Scene) -> None:
     """A result that is there does not wait for a handler of another queue."""
     scene.go("prelude")
-    worker = scene.stage.worker(children=1, queues=["default", "other"])
+    worker = scene.stage.worker(children=1, queues=["default", "other"], overrides=AT_ONCE)
     scene.stage.ended(linger(scene, "prelude"))
     first = scene.until("first", queue="other")
     scene.stage.started("first")
