@@ -193,7 +193,7 @@ def _queues(run: Figures | None) -> str:
         f"A task on one of {run['latency_queues']:,} queues of an idle worker starts after "
         f"{run['p50_us'] / 1000:.1f} ms (p50), {run['p99_us'] / 1000:.1f} ms (p99)."
     )
-    return f"{drains}\n{idle}\n{start}\n"
+    return f"{drains}\n\n{idle}\n\n{start}\n"
 
 
 def _recovery(run: Figures | None) -> str:
