@@ -23,6 +23,8 @@ KEEP_S = 1.0
 """Figures are read again after so many seconds at the earliest, and not before REST times what the last look took."""
 KEEP_HISTORY_S = 5.0
 REST = 9
+LONGEST_REST_S = 5.0
+"""But nothing is kept for it longer than this: a look that has waited out an outage took long and cost nothing."""
 RATE_S = 15.0
 """Rates are those of the last so many seconds."""
 CHARTED = 100
@@ -64,7 +66,7 @@ class _Kept(Generic[T]):
             if self._found is None or began >= self._until:
                 self._found = await in_thread(self._look)
                 took = self._clock.monotonic() - began
-                self._until = began + took + max(self._keep_s, REST * took)
+                self._until = began + took + max(self._keep_s, min(REST * took, LONGEST_REST_S))
             return self._found
 
 

@@ -17,7 +17,7 @@ from dtq.dashboard import text
 from dtq.dashboard.access import Access, Visitor
 from dtq.dashboard.bulk import BulkActs
 from dtq.dashboard.feed import Feed
-from dtq.dashboard.figures import Figures
+from dtq.dashboard.figures import LONGEST_REST_S, Figures
 from dtq.dashboard.parts import answer_of, button, set_text, tag
 from dtq.errors import DtqError
 from dtq.off_loop import in_thread
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EVERY_S = 2.0
-"""A page reads anew so often, in seconds; and not before REST times what the reading took."""
+"""A page reads anew so often, in seconds; and not before REST times what the reading took, LONGEST_REST_S at most."""
 REST = 4
 
 
@@ -92,7 +92,7 @@ class Page:
                 self._trouble(str(error))
             else:
                 self._trouble("")
-                rest = REST * (self.desk.clock.monotonic() - began)
+                rest = min(REST * (self.desk.clock.monotonic() - began), LONGEST_REST_S)
             if self._timer is not None:
                 self._timer.interval = max(self._every_s, rest)
 
