@@ -19,7 +19,7 @@ PACKAGE = ROOT / "python" / "dtq"
 # From the bottom up. A module imports from its own layer and from those below; a name covers its submodules.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core",),
-    ("errors", "clock", "_stale", "release"),
+    ("errors", "clock", "spin", "_stale", "release"),
     ("models", "backoff", "settings", "failure", "waiting", "history", "logs", "legible"),
     ("embedded", "registry", "context", "options", "plan", "dead_letters", "keys", "scripts", "raw_json"),
     ("broker", "transport", "wire"),

@@ -177,6 +177,7 @@ class Transport:
         script: Script | None = None,
         timeout_s: float | None = None,
         meanwhile: Callable[[], None] | None = None,
+        awake: bool = False,
     ) -> Any:
         """Send one packed command and wait for its reply.
 
@@ -186,6 +187,7 @@ class Transport:
             timeout_s: how long the reply may take, with the connection where there is none yet; the pool's time-out
                 unless given.
             meanwhile: called once the command is sent, while the server works on it; must not raise.
+            awake: wait for the reply without falling asleep, at first (`dtq.spin`).
 
         Raises:
             BrokerUnavailable: no answer, or a refusal. The command may have been applied.
@@ -193,7 +195,7 @@ class Transport:
         """
         wire = self._acquire()
         try:
-            reply = wire.ask(command, timeout_s, meanwhile)
+            reply = wire.ask(command, timeout_s, meanwhile, awake)
             if isinstance(reply, Exception):
                 reply = self._refused(wire, reply, command, script, timeout_s)
         except BaseException as error:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dtq.clock import SYSTEM
+from dtq.spin import LONGEST_S
 
 CONNECT_TIMEOUT_S = 3.0
 _SHORTEST_S = 0.001
@@ -56,13 +57,20 @@ class Wire:
         parser = self._parser
         return parser is None or not (self._poll.poll(0) or parser.has_data())
 
-    def ask(self, command: bytes, timeout_s: float | None = None, meanwhile: Callable[[], None] | None = None) -> Any:
+    def ask(
+        self,
+        command: bytes,
+        timeout_s: float | None = None,
+        meanwhile: Callable[[], None] | None = None,
+        awake: bool = False,
+    ) -> Any:
         """Send one packed command and return its reply; a refusal is returned as the redis-py exception it stands for.
 
         Args:
             command: RESP bytes.
             timeout_s: how long it may take, with connecting where that is still to be done.
             meanwhile: called once the command is sent; must not raise.
+            awake: ask for the reply again and again for a while, before sleeping for it (`dtq.spin`).
 
         Raises:
             redis.exceptions.TimeoutError, redis.exceptions.ConnectionError, OSError: it may have been applied; close
@@ -71,6 +79,8 @@ class Wire:
         stream = self._send(command, timeout_s)
         if meanwhile is not None:
             meanwhile()
+        if awake and self._in_kernel:
+            self._read_awake(stream)
         return self._receive(stream)
 
     def begin(self, command: bytes) -> None:
@@ -151,6 +161,17 @@ class Wire:
             if reply is _UNFINISHED:
                 self._wait(stream, None)
         return reply
+
+    def _read_awake(self, stream: socket.socket) -> None:
+        """Take in what comes within LONGEST_S. A connection that the server has closed is left to the next read."""
+        until = SYSTEM.monotonic() + LONGEST_S
+        while True:
+            try:
+                self._parser.feed(stream.recv(_READ_BYTES, socket.MSG_DONTWAIT))
+            except BlockingIOError:
+                if SYSTEM.monotonic() < until:
+                    continue
+            return
 
     def _wait(self, stream: socket.socket, event: Any) -> None:
         """Wait for an event of the socket, if one is given, while there is time left. Counts the time of signals."""

@@ -32,11 +32,13 @@ class Answers(Forwarder):
     """Forwards as it comes, but answers.
 
     piece: so many bytes of them at a time; 0: as they come. pause_s: between two pieces. extra: sent behind the next.
+    cut: close in place of the next.
     """
 
     def __init__(self, target: Path) -> None:
         super().__init__(target)
         self.piece, self.pause_s, self.extra = 0, 0.0, b""
+        self.cut = False
 
     def speak(self, data: bytes) -> None:
         """Say something that nobody has asked for, on every connection that stands."""
@@ -50,7 +52,7 @@ class Answers(Forwarder):
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
+            while (data := source.recv(1 << 16)) and not (answers and self.cut):
                 if answers:
                     data, self.extra = data + self.extra, b""
                 piece = self.piece if answers and self.piece else len(data)
@@ -110,6 +112,7 @@ def test_signals_prolong_no_wait(tcp: bool, size: int) -> None:
 
 WAYS: dict[str, Callable[[dtq.App], object]] = {
     "sync": lambda app: app.enqueue("noop", {}),
+    "awake": lambda app: app.broker.transport.call(PING, awake=True),
     "async": lambda app: asyncio.run(app.aenqueue("noop", {})),
     "many at once": lambda app: app.broker.run_each("states", ["default"] * 60, "some-id"),
 }
@@ -226,6 +229,7 @@ def refused(app: dtq.App) -> None:
 
 CALLS: dict[str, Callable[[dtq.App], object]] = {
     "a reply": lambda app: app.broker.command("ECHO", "first"),
+    "a reply, awake": lambda app: app.broker.transport.call(pack_command(["ECHO", "first"]), awake=True),
     "a refusal": refused,
     "a script to load": lambda app: app.broker.states("default", ["x"]),
     "many": lambda app: app.broker.run_each("states", ["default"] * 3, "x"),
@@ -248,6 +252,16 @@ def test_an_interruption_at_any_step(clean_server: PrivateServer, name: str) -> 
             for word in ("a", "b"):
                 assert app.broker.command("ECHO", word) == word.encode(), step
         assert step > 15
+
+
+def test_a_connection_that_is_closed_while_a_call_waits_awake(answers: Answers) -> None:
+    with dtq.App(answers.url) as app:
+        app.broker.command("PING")
+        answers.cut = True
+        with pytest.raises(dtq.BrokerUnavailable, match="closed the connection"):
+            app.broker.transport.call(PING, awake=True)
+        answers.cut = False
+        assert app.broker.transport.call(PING, awake=True) == b"PONG"
 
 
 # --- scripts

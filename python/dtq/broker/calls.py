@@ -12,6 +12,7 @@ from dtq.errors import UnsupportedServer
 from dtq.keys import BANDS, GROUP, LAYOUT, Keys
 from dtq.scripts import QueueCall, Script, script
 from dtq.settings import Settings
+from dtq.spin import Spin
 from dtq.transport import AsyncTransport, Transport, translate, translated
 
 MINIMUM = {"redis": (7, 0), "valkey": (7, 2)}
@@ -37,6 +38,7 @@ class Calls:
         self._fronts: dict[tuple[str, str], QueueCall] = {}
         self._enqueue_fronts: dict[tuple[str, str], tuple[bytes, int]] = {}
         self.transport = Transport(self.resolve_url, settings.enqueue_deadline_s)
+        self.spin = Spin()
         self.async_transport = AsyncTransport(self.resolve_url, settings.enqueue_deadline_s)
         retention_ms = max(60_000, int(settings.task_retention_s * 1000))
         recent_last = settings.recent - 1 if settings.recent else _BEFORE_ALL

@@ -50,7 +50,7 @@ class Producing(Calls):
         """
         if self._takes_short_way(chunk, repeat):
             one, command = self._pack_one(queue, chunk)
-            if self.transport.call(command, one, timeout_s):
+            if self.transport.call(command, one, timeout_s, awake=self.spin.awake()):
                 return [_PLAIN["a"]]
         call = self.front("enqueue", queue)
         reply = self.transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s, meanwhile)
