@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.machine import describe
-from bench.peers.cycle import measure
+from bench.peers.cycle import capacity, measure
 from bench.peers.entrant import DEFAULTS, Entrant, Session
 from bench.peers.environments import HERE, ROOT, Adapter, Unavailable, chart_python, load_adapters, prepare
 from bench.peers.kill import kill_all
@@ -58,6 +58,10 @@ def main() -> int:
         report = Report(_machine(server, options))
         entrants = _enter(report, options)
         print(f"environments ready after {time.monotonic() - started:.0f} s", flush=True)
+        bare = load_adapters()["bare"]
+        rate = capacity(_entrant("bare", bare, prepare(bare), options), server)
+        report.machine["burn_capacity_per_s"] = rate
+        print(f"bare processes do {rate:.0f} tasks of 5 ms CPU a second", flush=True)
         chance = random.Random(options.seed)
         measured = [entrant for entrant in entrants if entrant.size("drain")]
         longest = 0.0
@@ -71,7 +75,7 @@ def main() -> int:
                 break
             for entrant in chance.sample(measured, len(measured)):
                 begun = time.monotonic()
-                figures, problems = measure(entrant, server)
+                figures, problems = measure(entrant, server, rate / 2)
                 figures["turn_seconds"] = time.monotonic() - begun
                 _note(report, options.out, entrant, number, figures, problems)
             longest = max(longest, time.monotonic() - round_started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -18,18 +19,34 @@ ENQUEUE_WARM_UP = 20
 """Calls that are not timed: the first ones import and connect."""
 IDLE_S = 1.5
 STAMPS_PER_S = 125.0
-LOADS_PER_S = 100.0
-"""For each worker process: half of what it could do of 5 ms each."""
+CAPACITY_RUNS = 3
 
 Figures = dict[str, Any]
 
 
-def measure(entrant: Entrant, server: Server) -> tuple[Figures, list[str]]:
-    """All figures of one turn, and why some are missing."""
+def capacity(bare: Entrant, server: Server) -> float:
+    """Tasks of 5 ms CPU a second that this machine does at most beside a server: what bare processes do, in the best of
+    some runs."""
+    rates: list[float] = []
+    for _ in range(CAPACITY_RUNS):
+        server.clear()
+        session = Session(bare, server, results=False)
+        try:
+            rates.append(burn(session)["burn_per_s"])
+        finally:
+            session.close()
+    return max(rates)
+
+
+def measure(entrant: Entrant, server: Server, loads_per_s: float) -> tuple[Figures, list[str]]:
+    """All figures of one turn, and why some are missing.
+
+    loads_per_s: so many tasks of 5 ms CPU keep the machine half busy.
+    """
     figures: Figures = {}
     problems: list[str] = []
     works: tuple[tuple[str, bool, Callable[[Session], Figures]], ...] = (
-        ("stamp", False, pick_up),
+        ("stamp", False, functools.partial(pick_up, loads_per_s=loads_per_s)),
         ("enqueue", False, enqueue),
         ("drain", False, drain),
         ("drain", True, drain_with_results),
@@ -44,14 +61,14 @@ def measure(entrant: Entrant, server: Server) -> tuple[Figures, list[str]]:
         try:
             figures |= function(session)
         except (Incomplete, RuntimeError, OSError, TimeoutError) as error:
-            problems.append(f"{function.__name__}: {error}")
+            problems.append(f"{work}: {error}")
         finally:
             session.close()
     figures["load_average"] = os.getloadavg()[0]
     return figures, problems
 
 
-def pick_up(session: Session) -> Figures:
+def pick_up(session: Session, loads_per_s: float) -> Figures:
     """Idle workers: what they cost, and how long a task waits; then the wait while the machine is half busy."""
     stamps, loads = session.entrant.size("stamp"), session.entrant.size("load")
     with session.workers() as workers:
@@ -71,7 +88,7 @@ def pick_up(session: Session) -> Figures:
         session.produce("stamp", stamps, rate=STAMPS_PER_S)
         session.wait_for_all(workers, "stamp", stamps)
         figures |= _percentiles("pick_up", latencies(session.records, "stamp"))
-        session.produce("load", loads, rate=LOADS_PER_S * session.entrant.processes)
+        session.produce("load", loads, rate=loads_per_s)
         session.wait_for_all(workers, "load", loads)
         return figures | _percentiles("load", latencies(session.records, "load"))
 

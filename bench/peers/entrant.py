@@ -22,7 +22,7 @@ from bench.peers.workers import Workers
 PRODUCE_TIMEOUT_S = 240.0
 STALL_S = 20.0
 """A drain that has not moved for so long will not end."""
-DEFAULTS = {"enqueue": 2_000, "bulk": 50_000, "burn": 1_000, "stamp": 300, "load": 600, "kill": 2_000}
+DEFAULTS = {"enqueue": 2_000, "bulk": 50_000, "burn": 1_000, "stamp": 300, "load": 1_000, "kill": 2_000}
 """Tasks of each kind of work, where ENTRANTS of an adapter names no other number."""
 
 
