@@ -129,7 +129,7 @@ CHUNK: Final = filled_chunk()
 OUTCOMES: Final = filled_outcomes()
 DUE_TASKS: Final = _core.parse_due(DUE)
 
-ENQUEUE_ONE: Final = b"*4\r\n" + PREFIX + ID_BLOCK + ENVELOPE_BLOCK + b"$1\r\n5\r\n"
+ENQUEUE_ONE: Final = b"*4\r\n" + PREFIX + b"$1\r\n5\r\n" + ID_BLOCK + ENVELOPE_BLOCK
 ENQUEUE: Final = b"*6\r\n" + PREFIX + b"$1\r\n1\r\n$1\r\n5\r\n$1\r\n1\r\n" + ID_BLOCK + ENVELOPE_BLOCK
 PROMOTE: Final = b"*5\r\n" + PREFIX + ID_BLOCK + b"$13\r\n1700000000000\r\n$1\r\n5\r\n$0\r\n\r\n"
 NUMBERS: Final = struct.pack("<Q6IB", 2, 3, 4, 1, 0, 0, 1, 0)
@@ -160,6 +160,9 @@ FUNCTIONS: Final[dict[str, Case]] = {
 METHODS: Final[dict[str, Case]] = {
     "EnvelopeHead.__new__": Case(lambda: _core.EnvelopeHead("a", 5, 3, 1, 2).encode_raw(b"")[:2], b"\x01\x05"),
     "EnvelopeHead.encode": Case(lambda: HEAD.encode(PAYLOAD, MAX_BYTES), ENVELOPE),
+    "EnvelopeHead.pack_task": Case(
+        lambda: HEAD.pack_task(PREFIX, NOW_MS, RANDOM, PAYLOAD, MAX_BYTES), (ID, PREFIX + ID_BLOCK + ENVELOPE_BLOCK)
+    ),
     "EnvelopeHead.encode_raw": Case(lambda: HEAD.encode_raw(PAYLOAD_JSON), ENVELOPE),
     "Chunk.__new__": Case(lambda: _core.Chunk().byte_size, 0),
     "Chunk.__len__": Case(lambda: len(CHUNK), 1),

@@ -114,6 +114,14 @@ class EnvelopeHead:
     def encode(self, payload: object, max_bytes: int) -> bytes:
         """Envelope of a payload, which must be a dict; `max_bytes` bounds its JSON."""
 
+    def pack_task(
+        self, prefix: bytes, now_ms: int, random: bytes, payload: object, max_bytes: int
+    ) -> tuple[str, bytes]:
+        """A new id, made of 10 `random` bytes as by `new_ids`, and `prefix` with id and envelope behind it.
+
+        prefix: the front of the short script's command, with the `*N` of the whole one.
+        """
+
     def encode_raw(self, payload_json: bytes) -> bytes:
         """Envelope of a payload that is JSON already; it is not looked at."""
 
@@ -227,7 +235,7 @@ class Chunk:
         tasks in a row it stands for, then id and envelope of each task."""
 
     def pack_one(self, prefix: bytes, prefix_count: int) -> bytes:
-        """For the short script: `prefix`, then id, envelope and place of the only task; CoreError if it has others."""
+        """For the short script: `prefix`, then place, id and envelope of the only task; CoreError if it has others."""
 
 # --- claims ------------------------------------------------------------------------------------------------------
 

@@ -93,10 +93,25 @@ class Client:
         return self._enqueue(plan, payload)
 
     def _enqueue(self, plan: Plan, payload: object) -> Handle[Any]:
+        now_ms, random = self.clock.now_ms(), os.urandom(10)
+        began_s = self.clock.monotonic()
+        lost: BrokerUnavailable | None = None
+        front = self.broker.front_of_single(plan.queue, plan.place) if plan.plain else None
+        if front is None or plan.queue not in self._prepared:
+            task_id = _core.new_ids(now_ms, random, 1)[0]
+        else:
+            try:
+                task_id, command = plan.head.pack_task(front, now_ms, random, payload, plan.max_payload_bytes)
+            except _core.CoreError as error:
+                raise from_core(error) from None
+            try:
+                if self.broker.enqueue_single(command):
+                    return Handle(self, task_id, plan.queue, plan.retention_ms)
+            except BrokerUnavailable as error:
+                lost = error
         chunk = _core.Chunk()
-        now_ms = self.clock.now_ms()
-        self.add(chunk, plan, payload, now_ms, _core.new_ids(now_ms, os.urandom(10), 1)[0])
-        return self.settle(plan, chunk.ids[0], self.send(plan.queue, chunk)[0])
+        self.add(chunk, plan, payload, now_ms, task_id)
+        return self.settle(plan, chunk.ids[0], self.send(plan.queue, chunk, began_s=began_s, lost=lost)[0])
 
     def _enqueue_traced(self, telemetry: Telemetry, plan: Plan, payload: object) -> Handle[Any]:
         plan, span = telemetry.sending(plan)
@@ -119,16 +134,33 @@ class Client:
         except _core.CoreError as error:
             raise from_core(error) from None
 
-    def send(self, queue: str, chunk: _core.Chunk, meanwhile: Callable[[], None] | None = None) -> Sequence[Answer]:
+    def send(
+        self,
+        queue: str,
+        chunk: _core.Chunk,
+        meanwhile: Callable[[], None] | None = None,
+        *,
+        began_s: float | None = None,
+        lost: BrokerUnavailable | None = None,
+    ) -> Sequence[Answer]:
         """One chunk, repeated with the same ids while its answer is lost and the enqueue deadline has not passed.
 
         meanwhile: called, at most once, while the server works on the chunk; must not raise.
+        began_s: when the call began, of the steady clock; now unless given.
+        lost: what became of a first try that was made already, of the same tasks.
         """
         clock = self.clock
-        deadline = clock.monotonic() + self.settings.enqueue_deadline_s
+        deadline = (clock.monotonic() if began_s is None else began_s) + self.settings.enqueue_deadline_s
         # A time-out of its own costs a reply a system call; the first try of a known queue has all the time anyway.
         repeat, hurry, wait = False, queue not in self._prepared, FIRST_WAIT_S
         while True:
+            if lost is not None:
+                if isinstance(lost, StoreError) or clock.monotonic() + wait >= deadline:
+                    raise lost
+                repeat, hurry, meanwhile = True, True, None
+                clock.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT_S)
+                self.broker.mend_store()
             try:
                 if queue not in self._prepared:
                     self._prepare(queue, max(SHORTEST_S, deadline - clock.monotonic()))
@@ -136,12 +168,7 @@ class Client:
                 hurried = left if hurry else None
                 return self.broker.enqueue(queue, chunk, repeat=repeat, timeout_s=hurried, meanwhile=meanwhile)
             except BrokerUnavailable as error:
-                if isinstance(error, StoreError) or clock.monotonic() + wait >= deadline:
-                    raise
-            repeat, hurry, meanwhile = True, True, None
-            clock.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT_S)
-            self.broker.mend_store()
+                lost = error
 
     async def asend(self, queue: str, chunk: _core.Chunk, deadline: float) -> Sequence[Answer]:
         """The same without blocking the loop, until `deadline` (of the steady clock)."""

@@ -9,11 +9,21 @@ use crate::resp::{put_array, put_bulk, put_integer};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 
+fn known_time(now_ms: u64) -> Result<u64, Refused> {
+    if now_ms > ids::MAX_MS {
+        return Err(Refused::invalid("now_ms", "must fit 48 bits"));
+    }
+    Ok(now_ms)
+}
+
+fn seed(random: &[u8]) -> Result<[u8; ids::RANDOM_LENGTH], Refused> {
+    let problem = || format!("{} bytes given, an id needs {}", random.len(), ids::RANDOM_LENGTH);
+    random.try_into().map_err(|_| Refused::invalid("random", problem()))
+}
+
 #[pyfunction]
 fn new_ids<'py>(py: Python<'py>, now_ms: u64, random: &[u8], count: usize) -> PyResult<Bound<'py, PyList>> {
-    if now_ms > ids::MAX_MS {
-        return Err(Refused::invalid("now_ms", "must fit 48 bits").into());
-    }
+    let now_ms = known_time(now_ms)?;
     let (seeds, _) = random.as_chunks::<{ ids::RANDOM_LENGTH }>();
     if seeds.len() < count {
         let problem = format!(
@@ -85,6 +95,25 @@ impl EnvelopeHead {
         let mut out = Vec::with_capacity(self.bytes.len() + 256);
         self.write(payload, max_bytes, &mut out)?;
         Ok(PyBytes::new(payload.py(), &out))
+    }
+
+    fn pack_task<'py>(
+        &self,
+        prefix: &[u8],
+        now_ms: u64,
+        random: &[u8],
+        payload: &Bound<'py, PyAny>,
+        max_bytes: usize,
+    ) -> PyResult<(Bound<'py, PyString>, Bound<'py, PyBytes>)> {
+        let py = payload.py();
+        let id = ids::new_id(known_time(now_ms)?, seed(random)?);
+        let mut envelope = Vec::with_capacity(self.bytes.len() + 256);
+        self.write(payload, max_bytes, &mut envelope)?;
+        let mut out = Vec::with_capacity(prefix.len() + id.len() + envelope.len() + 32);
+        out.extend_from_slice(prefix);
+        put_bulk(&mut out, &id);
+        put_bulk(&mut out, &envelope);
+        Ok((PyString::from_bytes(py, &id)?, PyBytes::new(py, &out)))
     }
 
     fn encode_raw<'py>(&self, py: Python<'py>, payload_json: &[u8]) -> Bound<'py, PyBytes> {
@@ -254,8 +283,8 @@ impl Chunk {
         let mut out = Vec::with_capacity(prefix.len() + self.bytes.len() + place.len() + 32);
         put_array(&mut out, prefix_count + 3);
         out.extend_from_slice(prefix);
-        out.extend_from_slice(&self.bytes);
         put_bulk(&mut out, place);
+        out.extend_from_slice(&self.bytes);
         Ok(PyBytes::new(py, &out))
     }
 }

@@ -61,10 +61,33 @@ def test_a_chunk_packs_its_places_then_id_and_envelope_of_each_task() -> None:
 def test_the_only_task_of_a_chunk_packs_for_the_short_script() -> None:
     chunk = _core.Chunk()
     chunk.add("one", b"envelope", b"5")
-    assert parse(chunk.pack_one(_core.pack_args([b"X"]), 1)) == [b"X", b"one", b"envelope", b"5"]
+    assert parse(chunk.pack_one(_core.pack_args([b"X"]), 1)) == [b"X", b"5", b"one", b"envelope"]
     chunk.add("two", b"envelope", b"5")
     with pytest.raises(_core.CoreError, match=r"^chunk: has 2 tasks"):
         chunk.pack_one(b"", 0)
+
+
+def test_a_task_packs_with_a_new_id_behind_a_front() -> None:
+    now_ms, random = 1_700_000_000_000, bytes(range(10))
+    task_id, command = HEAD.pack_task(b"*3\r\n" + _core.pack_args([b"X"]), now_ms, random, {"a": 1}, 100)
+    assert [task_id] == _core.new_ids(now_ms, random, 1)
+    assert parse(command) == [b"X", task_id.encode(), HEAD.encode({"a": 1}, 100)]
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "random", "payload", "complaint"),
+    [
+        (1 << 48, bytes(10), {}, r"^now_ms: must fit 48 bits"),
+        (1, bytes(9), {}, r"^random: 9 bytes given, an id needs 10"),
+        (1, bytes(11), {}, r"^random: 11 bytes given"),
+        (1, bytes(10), [], r"^payload: "),
+        (1, bytes(10), {"a": "x" * 100}, r"^payload: "),
+        (1, bytes(10), {"a": {1}}, r"^payload\.a: "),
+    ],
+)
+def test_a_task_that_cannot_be_packed(now_ms: int, random: bytes, payload: object, complaint: str) -> None:
+    with pytest.raises(_core.CoreError, match=complaint):
+        HEAD.pack_task(b"", now_ms, random, payload, 100)
 
 
 @given(st.lists(st.one_of(st.dictionaries(st.text(), st.integers() | st.floats() | st.text()), st.integers())))

@@ -37,6 +37,8 @@ class Calls:
         self._store: Any = None
         self._fronts: dict[tuple[str, str], QueueCall] = {}
         self._enqueue_fronts: dict[tuple[str, str], tuple[bytes, int]] = {}
+        self._one_fronts: dict[str, bytes] = {}
+        self._single_fronts: dict[tuple[str, bytes], bytes] = {}
         self.transport = Transport(self.resolve_url, settings.enqueue_deadline_s)
         self.spin = Spin()
         self.async_transport = AsyncTransport(self.resolve_url, settings.enqueue_deadline_s)

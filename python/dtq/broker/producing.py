@@ -11,12 +11,14 @@ from dtq._core import pack_args
 from dtq.broker.calls import Calls
 from dtq.broker.values import Answer, Snapshot
 from dtq.errors import BrokerUnavailable
-from dtq.scripts import Script, script
+from dtq.scripts import script
 from dtq.transport import translated
 
 if TYPE_CHECKING:
     from dtq._core import Chunk
 
+_ARGUMENTS_OF_ONE = 7
+"""Of the short script's command, up to its keys."""
 WITH_DETAIL = "uid"
 STATES_A_CALL = 5000  # unpack in Lua takes 8 000 values at most
 
@@ -48,10 +50,6 @@ class Producing(Calls):
         Raises:
             BrokerUnavailable: no answer; the chunk may have been applied. Repeat it with `repeat=True`.
         """
-        if self._takes_short_way(chunk, repeat):
-            one, command = self._pack_one(queue, chunk)
-            if self.transport.call(command, one, timeout_s, awake=self.spin.awake()):
-                return [_PLAIN["a"]]
         call = self.front("enqueue", queue)
         reply = self.transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s, meanwhile)
         return _answers(reply)
@@ -60,8 +58,9 @@ class Producing(Calls):
         self, queue: str, chunk: Chunk, *, repeat: bool = False, timeout_s: float | None = None
     ) -> list[Answer]:
         """As enqueue, without blocking the loop."""
-        if self._takes_short_way(chunk, repeat):
-            one, command = self._pack_one(queue, chunk)
+        if len(chunk) == 1 and not repeat and not self.settings.max_queue_depth:
+            one = script("enqueue_one")
+            command = chunk.pack_one(self._front_of_one(queue), _ARGUMENTS_OF_ONE)
             if await self.async_transport.call(command, one, timeout_s):
                 return [_PLAIN["a"]]
         call = self.front("enqueue", queue)
@@ -77,23 +76,32 @@ class Producing(Calls):
             front = self._enqueue_fronts[key] = (call.prefix + own, call.count + 3)
         return chunk.pack(*front)
 
-    def _pack_one(self, queue: str, chunk: Chunk) -> tuple[Script, bytes]:
-        """The short script for one task; where it answers 0 it has done nothing."""
-        one = script("enqueue_one")
-        key = ("enqueue one", queue)
-        front = self._enqueue_fronts.get(key)
+    def front_of_single(self, queue: str, place: bytes) -> bytes | None:
+        """What `EnvelopeHead.pack_task` needs to make a command for `enqueue_single`.
+
+        None where the short script will not do: it knows neither depth caps nor a place that says more than the band.
+        """
+        front = self._single_fronts.get((queue, place))
+        if front is None and len(place) == 1 and not self.settings.max_queue_depth:
+            front = b"*%d\r\n" % (_ARGUMENTS_OF_ONE + 3) + self._front_of_one(queue) + pack_args([place])
+            self._single_fronts[queue, place] = front
+        return front
+
+    def enqueue_single(self, command: bytes) -> bool:
+        """Offer one new task; False: nothing was done, it needs `enqueue`.
+
+        Raises:
+            BrokerUnavailable: no answer; it may have been applied. Offer it to `enqueue` with `repeat=True`.
+        """
+        return bool(self.transport.call(command, script("enqueue_one"), awake=self.spin.awake()))
+
+    def _front_of_one(self, queue: str) -> bytes:
+        front = self._one_fronts.get(queue)
         if front is None:
             keys = self.keys
-            streams = keys.stream(queue, 0)[:-1]
-            front = self._enqueue_fronts[key] = (
-                pack_args(["EVALSHA", one.sha, 4, keys.live(queue), keys.meta(queue), streams, keys.task(queue, "")]),
-                7,
-            )
-        return one, chunk.pack_one(*front)
-
-    def _takes_short_way(self, chunk: Chunk, repeat: bool) -> bool:
-        """Whether the script for one task may be tried: it knows neither depth caps nor repeats."""
-        return len(chunk) == 1 and not repeat and not self.settings.max_queue_depth
+            named = [keys.live(queue), keys.meta(queue), keys.stream(queue, 0)[:-1], keys.task(queue, "")]
+            front = self._one_fronts[queue] = pack_args(["EVALSHA", script("enqueue_one").sha, 4, *named])
+        return front
 
     def states(self, queue: str, ids: Sequence[str]) -> bytes:
         """One status code digit per id (models.TaskStatus.code), `0` where nothing is known (any more)."""
