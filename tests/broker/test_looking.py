@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from dtq.broker import Broker
@@ -105,7 +107,22 @@ def test_turns_go_to_ready_queues_in_their_order(broker: Broker) -> None:
     for number in (2, 17, 29):
         enqueue(broker, queue=MANY[number])
     assert list(rounds.turns([])) == [2, 17, 29]
+    rounds._quiet_until = 0.0
     assert list(rounds.turns([3, 17, 20])) == [2, 3, 17, 20, 29]
+
+
+def test_a_turn_that_is_due_spares_a_look_at_what_was_empty_a_moment_ago(broker: Broker) -> None:
+    """At queues before it only; and a child that would go idle looks at all of them."""
+    rounds = Rounds(broker, "host-a.0.1", prepared(broker, MANY))
+    assert list(rounds.turns([17])) == [17, 0], "nothing but a look for strays"
+    rounds._quiet_until = math.inf
+    for number in (2, 29):
+        enqueue(broker, queue=MANY[number])
+    assert list(rounds.turns([17])) == [17, 29]
+    assert list(rounds.turns([18])) == [2, 18, 29], "it was not looked at all those before it"
+    assert list(rounds.turns([])) == [2, 29]
+    rounds._quiet_until = 0.0
+    assert list(rounds.turns([17])) == [2, 17, 29]
 
 
 def test_looks_for_strays_reach_every_queue(broker: Broker) -> None:
