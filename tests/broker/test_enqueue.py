@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
-from dtq._core import Chunk, parse_record
+from dtq._core import Chunk, pack_args, parse_record
 from dtq.broker import Broker
 from dtq.settings import Settings
 from tests.broker.driver import QUEUE, Child, enqueue, head, state
@@ -154,18 +156,36 @@ def test_retention_zero_keeps_the_idempotent_answer(broker: Broker) -> None:
     assert offer(broker, "two", f"ikey,F1,{DAY};") == "d one succeeded"
 
 
+def offer_single(broker: Broker, task_id: str) -> str:
+    """Enqueue one plain task as a client does: the short script, and the whole one where that has done nothing."""
+    front = broker.front_of_single(QUEUE, b"5")
+    assert front is not None
+    if broker.enqueue_single(front + pack_args([task_id, head().encode({"i": 0}, 1000)])):
+        return "short"
+    return offer(broker, task_id, "")
+
+
 def test_one_plain_task_takes_the_short_way_and_is_the_same(broker: Broker) -> None:
     """The script for one task accepts exactly what the whole one would, and leaves the rest to it."""
-    assert offer(broker, "first", "") == "a"  # a new band: the whole script
-    assert offer(broker, "second", "") == "a"
-    assert offer(broker, "second", "") == "a"  # a late copy: not twice
+    assert offer_single(broker, "first") == "a"  # a new band
+    assert offer_single(broker, "second") == "short"
+    assert offer_single(broker, "second") == "a"  # a late copy: not twice
     broker.listen(QUEUE, 0.0)  # a listener that is gone again
-    assert offer(broker, "third", "") == "a"
-    assert offer(broker, "fourth", "") == "a"
+    assert offer_single(broker, "third") == "a"
+    assert offer_single(broker, "fourth") == "short"
     assert drain(broker) == ["first", "second", "third", "fourth"]
-    assert offer(broker, "second", "") == "a"  # a late copy, its task has ended
+    assert offer_single(broker, "second") == "a"  # a late copy, its task has ended
     assert drain(broker) == []
     assert broker.command("HGET", broker.keys.meta(QUEUE), "submitted") == b"4"
+
+
+@pytest.mark.parametrize(("place", "max_queue_depth"), [(b"5", 1), (b"5t1000;", 0)])
+def test_depth_caps_and_options_go_no_short_way(
+    clean_server: PrivateServer, place: bytes, max_queue_depth: int
+) -> None:
+    settings = Settings(redis_url=clean_server.url, max_queue_depth=max_queue_depth)
+    with contextlib.closing(Broker(settings)) as broker:
+        assert broker.front_of_single(QUEUE, place) is None
 
 
 def test_a_late_copy_of_a_chunk_whose_tasks_ended_runs_nothing(broker: Broker) -> None:
