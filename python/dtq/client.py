@@ -93,25 +93,33 @@ class Client:
         return self._enqueue(plan, payload)
 
     def _enqueue(self, plan: Plan, payload: object) -> Handle[Any]:
-        now_ms, random = self.clock.now_ms(), os.urandom(10)
-        began_s = self.clock.monotonic()
-        lost: BrokerUnavailable | None = None
-        front = self.broker.front_of_single(plan.queue, plan.place) if plan.plain else None
+        broker, clock = self.broker, self.clock
+        front = broker.front_of_single(plan.queue, plan.place) if plan.plain else None
         if front is None or plan.queue not in self._prepared:
-            task_id = _core.new_ids(now_ms, random, 1)[0]
-        else:
-            try:
-                task_id, command = plan.head.pack_task(front, now_ms, random, payload, plan.max_payload_bytes)
-            except _core.CoreError as error:
-                raise from_core(error) from None
-            try:
-                if self.broker.enqueue_single(command):
-                    return Handle(self, task_id, plan.queue, plan.retention_ms)
-            except BrokerUnavailable as error:
-                lost = error
+            return self._enqueue_whole(plan, payload)
+        began_s = clock.monotonic()
+        lost: BrokerUnavailable | None = None
+        try:
+            task_id, command = plan.head.pack_task(
+                front, clock.now_ms(), os.urandom(10), payload, plan.max_payload_bytes
+            )
+        except _core.CoreError as error:
+            raise from_core(error) from None
+        try:
+            if broker.enqueue_single(command):
+                return Handle(self, task_id, plan.queue, plan.retention_ms)
+        except BrokerUnavailable as error:
+            lost = error
         chunk = _core.Chunk()
-        self.add(chunk, plan, payload, now_ms, task_id)
-        return self.settle(plan, chunk.ids[0], self.send(plan.queue, chunk, began_s=began_s, lost=lost)[0])
+        chunk.add(task_id, broker.envelope_of_single(front, command), plan.place)
+        return self.settle(plan, task_id, self.send(plan.queue, chunk, began_s=began_s, lost=lost)[0])
+
+    def _enqueue_whole(self, plan: Plan, payload: object) -> Handle[Any]:
+        """As a chunk of one task, by the script that knows all options."""
+        chunk = _core.Chunk()
+        now_ms = self.clock.now_ms()
+        self.add(chunk, plan, payload, now_ms, _core.new_ids(now_ms, os.urandom(10), 1)[0])
+        return self.settle(plan, chunk.ids[0], self.send(plan.queue, chunk)[0])
 
     def _enqueue_traced(self, telemetry: Telemetry, plan: Plan, payload: object) -> Handle[Any]:
         plan, span = telemetry.sending(plan)

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from dtq._core import Chunk, pack_args, parse_record
+from dtq._core import Chunk, EnvelopeHead, pack_args, parse_record
 from dtq.broker import Broker
 from dtq.settings import Settings
 from tests.broker.driver import QUEUE, Child, enqueue, head, state
@@ -186,6 +186,17 @@ def test_depth_caps_and_options_go_no_short_way(
     settings = Settings(redis_url=clean_server.url, max_queue_depth=max_queue_depth)
     with contextlib.closing(Broker(settings)) as broker:
         assert broker.front_of_single(QUEUE, place) is None
+
+
+def test_what_was_sent_is_there_for_the_repeat(broker: Broker) -> None:
+    """Whatever bytes the envelope has: 2,573 ms are the end of a line."""
+    made = EnvelopeHead("noop", 5, 3, 0x0A0D, 0)
+    envelope = made.encode({"i": "\r\n"}, 1000)
+    assert b"\r\n" in envelope
+    front = broker.front_of_single(QUEUE, b"5")
+    assert front is not None
+    _, command = made.pack_task(front, 1, bytes(10), {"i": "\r\n"}, 1000)
+    assert broker.envelope_of_single(front, command) == envelope
 
 
 def test_a_late_copy_of_a_chunk_whose_tasks_ended_runs_nothing(broker: Broker) -> None:

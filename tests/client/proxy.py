@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.forwarder import Forwarder
@@ -13,6 +14,7 @@ class Proxy(Forwarder):
     """Forwards connections to a unix socket. `drop` replies of `only` commands are swallowed, their connection cut.
 
     piece: requests reach the server in so many bytes at a time, as on a slow network; 0: as they come.
+    meanwhile: called between a reply that is swallowed and the cut.
     """
 
     def __init__(self, target: Path) -> None:
@@ -21,6 +23,7 @@ class Proxy(Forwarder):
         self.only = b"EVALSHA"
         self.dropped = 0
         self.piece = 0
+        self.meanwhile: Callable[[], object] = bool
 
     def _connected(self, client: socket.socket, server: socket.socket) -> None:
         last = [b""]
@@ -42,6 +45,7 @@ class Proxy(Forwarder):
                 if self.drop > 0 and self.only in last[0] and not data.startswith(b"-NOSCRIPT"):
                     self.drop -= 1
                     self.dropped += 1
+                    self.meanwhile()
                     client.shutdown(socket.SHUT_RDWR)
                     server.shutdown(socket.SHUT_RDWR)
                     return

@@ -181,6 +181,18 @@ def test_a_lost_reply_makes_one_task(proxy: Proxy, options: dict[str, Any]) -> N
                 app.enqueue("noop", {"n": 1}, **options)
 
 
+def test_a_task_has_the_payload_that_it_was_enqueued_with(proxy: Proxy) -> None:
+    """Also if that is changed, by another thread, while the answer is lost: it is not read again for the repeat."""
+    with dtq.App(proxy.url) as app:
+        app.enqueue("noop")
+        payload: dict[str, object] = {"n": 1}
+        proxy.drop, proxy.meanwhile = 1, lambda: payload.update(n=object())
+        handle = app.enqueue("noop", payload)
+        assert payload["n"] != 1
+        assert handle.task().payload == {"n": 1}
+        assert app.broker.queue_counts("default").waiting == 2
+
+
 def test_an_unreachable_server_is_said_before_the_deadline_is_long_over() -> None:
     with dtq.App("unix:///nowhere/at/all", enqueue_deadline_s=0.2) as app:
         started = time.monotonic()

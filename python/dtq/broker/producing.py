@@ -95,6 +95,12 @@ class Producing(Calls):
         """
         return bool(self.transport.call(command, script("enqueue_one"), awake=self.spin.awake()))
 
+    @staticmethod
+    def envelope_of_single(front: bytes, command: bytes) -> bytes:
+        """What was sent, for `enqueue`: the payload may have been changed since, by another thread or a signal."""
+        _, _, _, envelope = command[len(front) :].split(b"\r\n", 3)  # lengths and the id hold no line end
+        return envelope[:-2]
+
     def _front_of_one(self, queue: str) -> bytes:
         front = self._one_fronts.get(queue)
         if front is None:
