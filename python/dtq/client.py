@@ -154,13 +154,13 @@ class Client:
         """One chunk, repeated with the same ids while its answer is lost and the enqueue deadline has not passed.
 
         meanwhile: called, at most once, while the server works on the chunk; must not raise.
-        began_s: when the call began, of the steady clock; now unless given.
-        lost: what became of a first try that was made already, of the same tasks.
+        began_s: when the call began, of the steady clock, if it has asked the server already.
+        lost: what became of that first try, of the same tasks, where it failed.
         """
         clock = self.clock
         deadline = (clock.monotonic() if began_s is None else began_s) + self.settings.enqueue_deadline_s
-        # A time-out of its own costs a reply a system call; the first try of a known queue has all the time anyway.
-        repeat, hurry, wait = False, queue not in self._prepared, FIRST_WAIT_S
+        # A time-out of its own may cost a reply a system call; the first question about a known queue has all the time.
+        repeat, hurry, wait = False, began_s is not None or queue not in self._prepared, FIRST_WAIT_S
         while True:
             if lost is not None:
                 if isinstance(lost, StoreError) or clock.monotonic() + wait >= deadline:

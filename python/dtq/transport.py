@@ -197,7 +197,7 @@ class Transport:
         try:
             reply = wire.ask(command, timeout_s, meanwhile, awake)
             if isinstance(reply, Exception):
-                reply = self._refused(wire, reply, command, script, timeout_s)
+                reply = self._refused(wire, reply, command, script)
         except BaseException as error:
             self._break(wire, error)
             raise
@@ -219,7 +219,7 @@ class Transport:
         try:
             reply = wire.finish()
             if isinstance(reply, Exception):
-                reply = self._refused(wire, reply, command, script, None)
+                reply = self._refused(wire, reply, command, script)
         except BaseException as error:
             self._break(wire, error)
             raise
@@ -242,9 +242,7 @@ class Transport:
         if _is_of_connection(error):
             raise translate(error, place_of(self._url())) from error
 
-    def _refused(
-        self, wire: Wire, refusal: Exception, command: bytes, script: Script | None, timeout_s: float | None
-    ) -> Any:
+    def _refused(self, wire: Wire, refusal: Exception, command: bytes, script: Script | None) -> Any:
         """What comes of a refusal: the reply after the script was loaded, or the refusal; raised, if it is for all."""
         from redis.exceptions import MasterDownError, NoScriptError, ReadOnlyError, ResponseError
 
@@ -253,7 +251,7 @@ class Transport:
                 break
             # Both at once: others who flush the scripts hardly come between them.
             both = pack_command(["SCRIPT", "LOAD", script.text]) + command
-            loaded, reply = wire.ask_many(both, 2, timeout_s)
+            loaded, reply = wire.ask_many(both, 2, wire.left_s())
             if not isinstance(reply, Exception):
                 return reply
             refusal = loaded if isinstance(loaded, Exception) else reply

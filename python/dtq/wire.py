@@ -83,6 +83,12 @@ class Wire:
             self._read_awake(stream)
         return self._receive(stream)
 
+    def left_s(self) -> float:
+        """What the exchange that has just ended has left of its time-out: all of it, where it hardly had to wait."""
+        if not self._until:
+            return self._allowed_s
+        return max(_SHORTEST_S, self._until - SYSTEM.monotonic())
+
     def begin(self, command: bytes) -> None:
         """Send one packed command; `finish` brings its reply, and nothing else may be asked before."""
         self._send(command, None)

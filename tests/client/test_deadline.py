@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dtq
+from tests.forwarder import Forwarder
 from tests.servers import PrivateServer
 
 DEADLINE_S = 1.0
@@ -21,6 +22,23 @@ WAYS: dict[str, Callable[[dtq.App], object]] = {
     "sync": lambda app: app.enqueue("noop", {}),
     "async": lambda app: asyncio.run(app.aenqueue("noop", {})),
 }
+
+
+class Late(Forwarder):
+    """Forwards answers when they are late_s old."""
+
+    late_s = 0.0
+
+    def _connected(self, client: socket.socket, server: socket.socket) -> None:
+        self._start(self._pass_on, client, server, False)
+        self._start(self._pass_on, server, client, True)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(self.late_s if answers else 0)
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
@@ -75,3 +93,28 @@ def test_a_server_that_freezes_under_a_known_queue(way: str) -> None:
             assert took(lambda: WAYS[way](app)) < DEADLINE_S + SLACK_S
         finally:
             server.thaw()
+
+
+NEEDS_TWO: dict[str, Callable[[dtq.App], object]] = {
+    "a listener": lambda app: app.broker.listen("default", 60),
+    "a script that is gone": lambda app: app.broker.command("SCRIPT", "FLUSH"),
+}
+"""What makes an enqueue ask twice."""
+
+
+@pytest.mark.parametrize("needs_two", NEEDS_TWO)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_second_question_has_what_the_first_has_left(clean_server: PrivateServer, way: str, needs_two: str) -> None:
+    assert clean_server.socket_path is not None
+    with Late(clean_server.socket_path) as late, dtq.App(late.url, enqueue_deadline_s=DEADLINE_S) as app:
+        app.enqueue("noop", {})
+        app.enqueue("noop", {})
+        with asyncio.Runner() as runner:
+            enqueue = (
+                (lambda: runner.run(app.aenqueue("noop", {}))) if way == "async" else (lambda: app.enqueue("noop"))
+            )
+            enqueue()  # connects
+            NEEDS_TWO[needs_two](app)
+            late.late_s = 0.8 * DEADLINE_S
+            assert took(enqueue) < DEADLINE_S + SLACK_S
+            late.late_s = 0.0

@@ -10,6 +10,7 @@ import orjson
 from dtq._core import pack_args
 from dtq.broker.calls import Calls
 from dtq.broker.values import Answer, Snapshot
+from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable
 from dtq.scripts import script
 from dtq.transport import translated
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _ARGUMENTS_OF_ONE = 7
 """Of the short script's command, up to its keys."""
+_SHORTEST_S = 0.001
+"""The time-out of a second question where the first has used up all of it."""
 WITH_DETAIL = "uid"
 STATES_A_CALL = 5000  # unpack in Lua takes 8 000 values at most
 
@@ -61,8 +64,11 @@ class Producing(Calls):
         if len(chunk) == 1 and not repeat and not self.settings.max_queue_depth:
             one = script("enqueue_one")
             command = chunk.pack_one(self._front_of_one(queue), _ARGUMENTS_OF_ONE)
+            began_s = SYSTEM.monotonic()
             if await self.async_transport.call(command, one, timeout_s):
                 return [_PLAIN["a"]]
+            if timeout_s is not None:
+                timeout_s = max(_SHORTEST_S, timeout_s - (SYSTEM.monotonic() - began_s))
         call = self.front("enqueue", queue)
         reply = await self.async_transport.call(self._pack(queue, chunk, repeat), call.script, timeout_s)
         return _answers(reply)
