@@ -97,8 +97,8 @@ class Client:
         front = broker.front_of_single(plan.queue, plan.place) if plan.plain else None
         if front is None or plan.queue not in self._prepared:
             return self._enqueue_whole(plan, payload)
-        began_s = clock.monotonic()
-        lost: BrokerUnavailable | None = None
+        deadline = clock.monotonic() + self.settings.enqueue_deadline_s
+        repeat = False
         try:
             task_id, command = plan.head.pack_task(
                 front, clock.now_ms(), os.urandom(10), payload, plan.max_payload_bytes
@@ -109,10 +109,12 @@ class Client:
             if broker.enqueue_single(command):
                 return Handle(self, task_id, plan.queue, plan.retention_ms)
         except BrokerUnavailable as error:
-            lost = error
+            if not self._may_repeat(error, FIRST_WAIT_S, deadline):
+                raise
+            repeat = True
         chunk = _core.Chunk()
         chunk.add(task_id, broker.envelope_of_single(front, command), plan.place)
-        return self.settle(plan, task_id, self.send(plan.queue, chunk, began_s=began_s, lost=lost)[0])
+        return self.settle(plan, task_id, self.send(plan.queue, chunk, deadline=deadline, repeat=repeat)[0])
 
     def _enqueue_whole(self, plan: Plan, payload: object) -> Handle[Any]:
         """As a chunk of one task, by the script that knows all options."""
@@ -148,24 +150,22 @@ class Client:
         chunk: _core.Chunk,
         meanwhile: Callable[[], None] | None = None,
         *,
-        began_s: float | None = None,
-        lost: BrokerUnavailable | None = None,
+        deadline: float | None = None,
+        repeat: bool = False,
     ) -> Sequence[Answer]:
         """One chunk, repeated with the same ids while its answer is lost and the enqueue deadline has not passed.
 
         meanwhile: called, at most once, while the server works on the chunk; must not raise.
-        began_s: when the call began, of the steady clock, if it has asked the server already.
-        lost: what became of that first try, of the same tasks, where it failed.
+        deadline: of the steady clock; given where the server was asked already, for the same tasks.
+        repeat: whether the answer to that was lost.
         """
         clock = self.clock
-        deadline = (clock.monotonic() if began_s is None else began_s) + self.settings.enqueue_deadline_s
         # A time-out of its own may cost a reply a system call; the first question about a known queue has all the time.
-        repeat, hurry, wait = False, began_s is not None or queue not in self._prepared, FIRST_WAIT_S
+        hurry, wait = deadline is not None or queue not in self._prepared, FIRST_WAIT_S
+        if deadline is None:
+            deadline = clock.monotonic() + self.settings.enqueue_deadline_s
         while True:
-            if lost is not None:
-                if isinstance(lost, StoreError) or clock.monotonic() + wait >= deadline:
-                    raise lost
-                repeat, hurry, meanwhile = True, True, None
+            if repeat:
                 clock.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT_S)
                 self.broker.mend_store()
@@ -176,7 +176,13 @@ class Client:
                 hurried = left if hurry else None
                 return self.broker.enqueue(queue, chunk, repeat=repeat, timeout_s=hurried, meanwhile=meanwhile)
             except BrokerUnavailable as error:
-                lost = error
+                if not self._may_repeat(error, wait, deadline):
+                    raise
+            repeat, hurry, meanwhile = True, True, None
+
+    def _may_repeat(self, lost: BrokerUnavailable, wait_s: float, deadline: float) -> bool:
+        """Whether to ask again in `wait_s`: there is time, and it may help after what was raised."""
+        return not isinstance(lost, StoreError) and self.clock.monotonic() + wait_s < deadline
 
     async def asend(self, queue: str, chunk: _core.Chunk, deadline: float) -> Sequence[Answer]:
         """The same without blocking the loop, until `deadline` (of the steady clock)."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import os
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -191,6 +194,30 @@ def test_a_task_has_the_payload_that_it_was_enqueued_with(proxy: Proxy) -> None:
         assert payload["n"] != 1
         assert handle.task().payload == {"n": 1}
         assert app.broker.queue_counts("default").waiting == 2
+
+
+@pytest.mark.parametrize("losses", [1, 1000])
+def test_a_lost_answer_leaves_nothing_behind(proxy: Proxy, losses: int) -> None:
+    """No cycle that waits for the garbage collector with the payload in it, whether the repeat is answered or not."""
+
+    class Payload(dict[str, Any]):
+        pass
+
+    payload = Payload(n=1)
+    alive = weakref.ref(payload)
+    with dtq.App(proxy.url, enqueue_deadline_s=0.2) as app:
+        app.enqueue("noop")
+        gc.disable()
+        try:
+            proxy.drop = losses
+            with contextlib.suppress(dtq.BrokerUnavailable):
+                app.enqueue("noop", payload)
+            assert proxy.dropped > 0
+            del payload
+            assert alive() is None
+        finally:
+            gc.enable()
+            proxy.drop = 0
 
 
 def test_an_unreachable_server_is_said_before_the_deadline_is_long_over() -> None:
