@@ -132,10 +132,10 @@ DUE_TASKS: Final = _core.parse_due(DUE)
 ENQUEUE_ONE: Final = b"*4\r\n" + PREFIX + b"$1\r\n5\r\n" + ID_BLOCK + ENVELOPE_BLOCK
 ENQUEUE: Final = b"*6\r\n" + PREFIX + b"$1\r\n1\r\n$1\r\n5\r\n$1\r\n1\r\n" + ID_BLOCK + ENVELOPE_BLOCK
 PROMOTE: Final = b"*5\r\n" + PREFIX + ID_BLOCK + b"$13\r\n1700000000000\r\n$1\r\n5\r\n$0\r\n\r\n"
-NUMBERS: Final = struct.pack("<Q6IB", 2, 3, 4, 1, 0, 0, 1, 0)
-"""Of a turn: first_seq, want, max_bytes, outcomes, adopts, held, heads, recover."""
+NUMBERS: Final = struct.pack("<Q6IBB", 2, 3, 4, 1, 0, 0, 1, 0, 3)
+"""Of a turn: first_seq, want, max_bytes, outcomes, adopts, held, heads, flags, shape."""
 SETTLED: Final = _core.pack_command(
-    ["X", "c", "0000000000000001", NUMBERS, "S586400000", 1, ID, LIVE, RECORD_OF_RESULT]
+    ["X", "c", "0000000000000001", NUMBERS, "S586400000", 1, LIVE, ENTRY, ID, ENTRY, RECORD_OF_RESULT]
 )
 
 TIMED: Final = struct.pack("<66Q", *(1, 0, 0, 0, 0, 0), *(0, 0, 1), *[0] * 16, 3_000, *(0, 1), *[0] * 17, 2_000,
@@ -228,7 +228,7 @@ ATTRIBUTES: Final[dict[str, Case]] = {
         cancel_requested=False,
     ),
     "TurnReply": read(REPLY, codes=b"d", claims=[CLAIM], late=False, envelope_bytes=len(ENVELOPE)),
-    "Outcomes": read(OUTCOMES, ids=[ID], byte_size=len(ID_BLOCK) + len(_core.pack_args([LIVE, RECORD_OF_RESULT]))),
+    "Outcomes": Case(lambda: OUTCOMES.ids, [ID], ("ids",)),
     "DueTask": read(DUE_TASKS[0], id=ID, score=NOW_MS, band=5, status=4, error=None),
     "SlotRow": read(
         running_slots().rows(0)[0],

@@ -153,12 +153,12 @@ def plain_claims(reply: list[Any]) -> list[PlainClaim]:
     return claims
 
 
-def plain_success(claim: PlainClaim, result: object) -> list[bytes]:
+def plain_success(claim: PlainClaim, result: object) -> bytes:
     detail = b'{"worker_id":"w","result":%b}' % plain_json(result)
     record = RECORD.pack(1, 5, claim.attempt, 0, NOW_MS, claim.started_ms, NOW_MS, 0)
     for block in (claim.token, detail, claim.envelope):
         record += struct.pack("<I", len(block)) + block
-    return [claim.id.encode(), claim.token, record]
+    return record
 
 
 # --- what is compared ---
@@ -254,11 +254,13 @@ def test_settle_core(benchmark: BenchmarkFixture) -> None:
 
 
 def settle_plain() -> bytes:
-    args = [b"c", b"%016d" % 1, struct.pack("<QIIIIIIB", 1, 1, 1, BATCH, 0, 0, 1, 0)]
+    args = [b"c", b"%016d" % 1, struct.pack("<QIIIIIIBB", 1, 1, 1, BATCH, 0, 0, 1, 0, 3)]
     claim = PLAIN_CLAIMS[0]
     args += [b"S%d%d" % (claim.band, claim.retention_ms), b"%d" % BATCH]
-    for claim in PLAIN_CLAIMS:
-        args += plain_success(claim, RESULT)
+    entries = [claim.entry for claim in PLAIN_CLAIMS]
+    args += [b"\n".join(claim.token for claim in PLAIN_CLAIMS), max(entries, key=lambda entry: (len(entry), entry))]
+    args += [claim.id.encode() for claim in PLAIN_CLAIMS] + entries
+    args += [plain_success(claim, RESULT) for claim in PLAIN_CLAIMS]
     return plain_command(args)
 
 

@@ -1,15 +1,61 @@
 //! Outcomes in wire form, as the turn script takes them.
 
-use crate::resp::{put_array, put_bulk, put_bulk_length, put_integer};
+use crate::resp::{put_array, put_bulk, put_integer};
+use crate::wire::parse_entry;
 use std::collections::VecDeque;
 
-/// Outcomes of one child that no turn has taken yet, oldest first.
+/// Outcomes of one child that no turn has taken yet, oldest first, in columns: the script hands whole columns on.
 #[derive(Debug, Default)]
 pub struct OutcomeBuffer {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    ids: Column,
+    tokens: Column,
+    entries: Column,
+    records: Column,
     /// Heads, each with how many outcomes in a row it stands for: most batches have one.
     heads: VecDeque<(Vec<u8>, usize)>,
+}
+
+/// What an outcome is made of, besides its record.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled<'a> {
+    /// The task's id.
+    pub id: &'a [u8],
+    /// Its live value as claimed.
+    pub token: &'a [u8],
+    /// Its entry in the stream.
+    pub entry: &'a [u8],
+    /// What the script does with it: see `head`.
+    pub head: &'a [u8],
+}
+
+/// Texts, one behind the other in one buffer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Column {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Column {
+    fn push(&mut self, item: &[u8]) {
+        self.bytes.extend_from_slice(item);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn items(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+
+    fn forget(&mut self, count: usize) {
+        let start = count.checked_sub(1).map_or(0, |last| self.ends[last]);
+        self.bytes.drain(..start);
+        self.ends.drain(..count);
+        self.ends.iter_mut().for_each(|end| *end -= start);
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        self.items().for_each(|item| put_bulk(out, item));
+    }
 }
 
 /// Arguments of a turn, besides the outcomes.
@@ -38,6 +84,9 @@ pub struct Turn<'a> {
     pub held: Vec<&'a [u8]>,
 }
 
+/// Between the live values of plain outcomes.
+const JOIN: u8 = b'\n';
+
 /// What the turn script does with an outcome: a letter, the band digit and an amount.
 #[must_use]
 pub fn head(letter: u8, band: u8, amount: i64) -> Vec<u8> {
@@ -50,59 +99,44 @@ impl OutcomeBuffer {
     /// Number of outcomes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.ids.ends.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Bytes in wire form.
-    #[must_use]
-    pub fn byte_size(&self) -> usize {
-        self.bytes.len()
+        self.ids.ends.is_empty()
     }
 
     /// Appends an outcome whose record `write_record` appends to the buffer; on an error nothing is appended.
     pub fn push<E>(
         &mut self,
-        [id, token, head]: [&[u8]; 3],
-        record_length: usize,
+        settled: Settled<'_>,
         write_record: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let start = self.bytes.len();
-        self.bytes.reserve(id.len() + token.len() + record_length + 36);
-        put_bulk(&mut self.bytes, id);
-        put_bulk(&mut self.bytes, token);
-        put_bulk_length(&mut self.bytes, record_length);
-        if let Err(error) = write_record(&mut self.bytes) {
-            self.bytes.truncate(start);
+        let start = self.records.bytes.len();
+        if let Err(error) = write_record(&mut self.records.bytes) {
+            self.records.bytes.truncate(start);
             return Err(error);
         }
-        self.bytes.extend_from_slice(b"\r\n");
-        self.ends.push(self.bytes.len());
+        self.records.ends.push(self.records.bytes.len());
+        self.ids.push(settled.id);
+        self.tokens.push(settled.token);
+        self.entries.push(settled.entry);
         match self.heads.back_mut() {
-            Some((last, count)) if last == head => *count += 1,
-            _ => self.heads.push_back((head.to_vec(), 1)),
+            Some((last, count)) if last == settled.head => *count += 1,
+            _ => self.heads.push_back((settled.head.to_vec(), 1)),
         }
         Ok(())
     }
 
     /// Forgets the oldest `count` outcomes.
     pub fn forget(&mut self, count: usize) {
-        if count >= self.ends.len() {
-            self.bytes.clear();
-            self.ends.clear();
-            self.heads.clear();
-        } else if count > 0 {
-            let start = self.ends[count - 1];
-            self.bytes.drain(..start);
-            self.ends.drain(..count);
-            self.ends.iter_mut().for_each(|end| *end -= start);
-            self.forget_heads(count);
+        let count = count.min(self.len());
+        for column in [&mut self.ids, &mut self.tokens, &mut self.entries, &mut self.records] {
+            column.forget(count);
         }
+        self.forget_heads(count);
     }
 
     fn forget_heads(&mut self, mut count: usize) {
@@ -116,8 +150,31 @@ impl OutcomeBuffer {
         }
     }
 
+    /// The greatest entry, if these are plain: all successes of one band whose live values, as claimed, have no tail but
+    /// the mark of `adopt.lua`. The script compares such values in one go, so none may hold what joins them.
+    fn greatest_if_plain(&self) -> Option<&[u8]> {
+        let band = self.heads.front()?.0.get(1)?;
+        let of_band = |head: &[u8]| head.first() == Some(&b'S') && head.get(1) == Some(band);
+        let tailless = |token: &[u8]| token.ends_with(b":") || token.ends_with(b":w;");
+        if !self.heads.iter().all(|(head, _)| of_band(head))
+            || !self.tokens.items().all(tailless)
+            || self.tokens.bytes.contains(&JOIN)
+        {
+            return None;
+        }
+        let mut greatest = (None, &b""[..]);
+        for entry in self.entries.items() {
+            greatest = greatest.max((Some(parse_entry(entry)?), entry));
+        }
+        Some(greatest.1)
+    }
+
+    fn has_records(&self) -> bool {
+        !self.records.bytes.is_empty()
+    }
+
     /// The numbers of a turn in one argument: each as an argument of its own costs the script as much as half a command.
-    fn numbers(&self, turn: &Turn<'_>) -> Vec<u8> {
+    fn numbers(&self, turn: &Turn<'_>, plain: bool) -> Vec<u8> {
         let mut out = turn.first_seq.to_le_bytes().to_vec();
         let counts = [self.len(), turn.adopts.len(), turn.held.len(), self.heads.len()];
         for number in [turn.want, turn.max_bytes]
@@ -127,25 +184,43 @@ impl OutcomeBuffer {
             out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
         }
         out.push(turn.flags);
+        out.push(u8::from(self.has_records()) | u8::from(plain) << 1);
         out
     }
 
-    /// The whole command: prefix, fixed arguments, counts, heads, outcomes, adopts, held entries.
+    /// The whole command: prefix, fixed arguments, counts, heads, columns of the outcomes, adopts, held entries.
     #[must_use]
     pub fn pack(&self, turn: &Turn<'_>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(turn.prefix.len() + self.bytes.len() + 256 + 64 * turn.held.len());
-        let count =
-            turn.prefix_count + 3 + 2 * self.heads.len() + 3 * self.len() + 3 * turn.adopts.len() + turn.held.len();
+        let greatest = self.greatest_if_plain();
+        let columns = 2 + usize::from(self.has_records());
+        let bytes = [&self.ids, &self.tokens, &self.entries, &self.records].map(|column| column.bytes.len());
+        let size = bytes.iter().sum::<usize>() + 8 * columns * self.len();
+        let mut out = Vec::with_capacity(turn.prefix.len() + size + 256 + 64 * turn.held.len());
+        let mut count = turn.prefix_count + 3 + 2 * self.heads.len() + columns * self.len();
+        count += 2 * usize::from(greatest.is_some()) + 3 * turn.adopts.len() + turn.held.len();
         put_array(&mut out, count);
         out.extend_from_slice(turn.prefix);
         put_bulk(&mut out, turn.consumer);
         put_bulk(&mut out, format!("{:016}", turn.send).as_bytes());
-        put_bulk(&mut out, &self.numbers(turn));
+        put_bulk(&mut out, &self.numbers(turn, greatest.is_some()));
         for (head, stands_for) in &self.heads {
             put_bulk(&mut out, head);
             put_integer(&mut out, *stands_for);
         }
-        out.extend_from_slice(&self.bytes);
+        if let Some(entry) = greatest {
+            put_bulk(&mut out, &self.tokens.items().collect::<Vec<_>>().join(&JOIN));
+            put_bulk(&mut out, entry);
+        }
+        self.ids.put(&mut out);
+        let second = if greatest.is_some() {
+            &self.entries
+        } else {
+            &self.tokens
+        };
+        second.put(&mut out);
+        if self.has_records() {
+            self.records.put(&mut out);
+        }
         for (band, entry, id) in &turn.adopts {
             put_integer(&mut out, *band);
             put_bulk(&mut out, entry);
@@ -160,13 +235,52 @@ impl OutcomeBuffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{OutcomeBuffer, Turn, head};
+    use super::{OutcomeBuffer, Settled, Turn, head};
 
-    fn push(buffer: &mut OutcomeBuffer, id: &[u8]) -> Result<(), ()> {
-        buffer.push([id, b"t", b"S50"], 1, |out| {
-            out.push(b'r');
-            Ok(())
-        })
+    const TURN: Turn<'_> = Turn {
+        prefix: b"$1\r\nX\r\n",
+        prefix_count: 1,
+        consumer: b"w.0.1",
+        send: 1,
+        first_seq: 2,
+        want: 3,
+        max_bytes: 4,
+        flags: 1,
+        adopts: vec![],
+        held: vec![],
+    };
+
+    /// Id, entry, live value, head, record.
+    type Row = [&'static [u8]; 5];
+
+    const ROWS: [Row; 3] = [
+        [b"a", b"9-1", b"r:a:", b"S50", b""],
+        [b"b", b"10-2", b"r:b:w;", b"S57", b"rec"],
+        [b"c", b"10-1", b"r:c:", b"S57", b""],
+    ];
+
+    fn push(buffer: &mut OutcomeBuffer, [id, entry, token, head, record]: Row) {
+        let settled = Settled { id, token, entry, head };
+        let pushed = buffer.push(settled, |out| {
+            out.extend_from_slice(record);
+            Ok::<(), ()>(())
+        });
+        assert_eq!(pushed, Ok(()));
+    }
+
+    fn buffer_of(rows: &[Row]) -> OutcomeBuffer {
+        let mut buffer = OutcomeBuffer::default();
+        rows.iter().for_each(|row| push(&mut buffer, *row));
+        buffer
+    }
+
+    /// The last of the packed numbers, and the arguments behind them.
+    fn packed(buffer: &OutcomeBuffer, turn: &Turn<'_>) -> (u8, Vec<String>) {
+        let packed = String::from_utf8_lossy(&buffer.pack(turn)).into_owned();
+        let arguments: Vec<&str> = packed.split("\r\n").skip(2).step_by(2).collect();
+        assert!(packed.starts_with(&format!("*{}\r\n", arguments.len())), "{packed:?}");
+        let shape = arguments[3].bytes().last().unwrap_or_default();
+        (shape, arguments[4..].iter().map(|&text| text.to_owned()).collect())
     }
 
     #[test]
@@ -176,50 +290,84 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_record_leaves_the_buffer_unchanged() {
+    fn plain_outcomes_go_with_their_entries() {
+        let (shape, arguments) = packed(&buffer_of(&ROWS), &TURN);
+        let expected = "S50|1|S57|2|r:a:\nr:b:w;\nr:c:|10-2|a|b|c|9-1|10-2|10-1||rec|";
+        assert_eq!((shape, arguments.join("|").as_str()), (3, expected));
+    }
+
+    #[test]
+    fn others_go_with_their_live_values() {
+        let odd: [Row; 6] = [
+            [b"d", b"1-1", b"r:d:h;", b"S50", b""],
+            [b"d", b"1-1", b"r:d:c", b"S50", b""],
+            [b"d", b"1-1", b"r:\n:", b"S50", b""],
+            [b"d", b"1-1", b"r:d:", b"S40", b""],
+            [b"d", b"1-1", b"r:d:", b"R50", b""],
+            [b"d", b"1x1", b"r:d:", b"S50", b""],
+        ];
+        for row in odd {
+            let mut buffer = buffer_of(&ROWS);
+            push(&mut buffer, row);
+            let (shape, arguments) = packed(&buffer, &TURN);
+            let tokens = &arguments[2 * buffer.heads.len() + 4..][..4];
+            assert_eq!((shape, tokens[3].as_bytes()), (1, row[2]));
+        }
+    }
+
+    #[test]
+    fn records_that_are_all_empty_are_left_out() {
         let mut buffer = OutcomeBuffer::default();
-        assert_eq!(push(&mut buffer, b"a"), Ok(()));
-        let size = buffer.byte_size();
-        let failed = buffer.push([b"b", b"t", b"h"], 9, |out| {
+        assert_eq!(packed(&buffer, &TURN), (0, vec![]));
+        push(&mut buffer, ROWS[0]);
+        assert_eq!(
+            packed(&buffer, &TURN),
+            (2, ["S50", "1", "r:a:", "9-1", "a", "9-1"].map(str::to_owned).to_vec())
+        );
+    }
+
+    #[test]
+    fn a_failed_record_leaves_the_buffer_unchanged() {
+        let mut buffer = buffer_of(&ROWS);
+        let before = buffer.pack(&TURN);
+        let settled = Settled {
+            id: b"d",
+            token: b"t",
+            entry: b"1-1",
+            head: b"h",
+        };
+        let failed = buffer.push(settled, |out| {
             out.push(b'x');
             Err(())
         });
-        assert_eq!((failed, buffer.len(), buffer.byte_size()), (Err(()), 1, size));
+        assert_eq!((failed, buffer.pack(&TURN)), (Err(()), before));
     }
 
     #[test]
     fn the_oldest_are_forgotten() {
-        let mut buffer = OutcomeBuffer::default();
-        for id in [b"a", b"b", b"c"] {
-            assert_eq!(push(&mut buffer, id), Ok(()));
+        for count in 0..3 {
+            let mut buffer = buffer_of(&ROWS);
+            buffer.forget(count);
+            assert_eq!(buffer.len(), 3 - count);
+            let row: Row = [b"d", b"11-1", b"r:d:", b"S57", b"record"];
+            push(&mut buffer, row);
+            let mut expected = buffer_of(&ROWS[count..]);
+            push(&mut expected, row);
+            assert_eq!(buffer.pack(&TURN), expected.pack(&TURN));
         }
-        buffer.forget(2);
-        let mut expected = OutcomeBuffer::default();
-        assert_eq!(push(&mut expected, b"c"), Ok(()));
-        assert_eq!((&buffer.bytes, &buffer.ends), (&expected.bytes, &expected.ends));
-        assert_eq!(buffer.heads, expected.heads);
+        let mut buffer = buffer_of(&ROWS);
         buffer.forget(9);
-        assert!(buffer.is_empty() && buffer.byte_size() == 0 && buffer.heads.is_empty());
+        assert!(buffer.is_empty() && !buffer.has_records() && buffer.heads.is_empty());
     }
 
     #[test]
-    fn the_count_is_that_of_the_arguments() {
-        let mut buffer = OutcomeBuffer::default();
-        assert_eq!(push(&mut buffer, b"a"), Ok(()));
-        let packed = buffer.pack(&Turn {
-            prefix: b"$1\r\nX\r\n",
-            prefix_count: 1,
-            consumer: b"w.0.1",
-            send: 1,
-            first_seq: 2,
-            want: 3,
-            max_bytes: 4,
-            flags: 1,
+    fn adopted_and_held_entries_stand_last() {
+        let turn = Turn {
             adopts: vec![(5, b"1-0", b"id")],
-            held: vec![b"2-0"],
-        });
-        let text = String::from_utf8_lossy(&packed);
-        assert!(text.starts_with("*13\r\n$1\r\nX\r\n$5\r\nw.0.1\r\n"));
-        assert_eq!(text.matches('$').count(), 13);
+            held: vec![b"2"],
+            ..TURN
+        };
+        let (_, arguments) = packed(&buffer_of(&ROWS), &turn);
+        assert_eq!(arguments[arguments.len() - 4..], ["5", "1-0", "id", "2"]);
     }
 }

@@ -332,12 +332,10 @@ def parse_claims(reply: list[object], consumer: str = "", first_seq: int = 0) ->
 
 @final
 class Outcomes:
-    """How the attempts of one child ended, collected in wire form until a turn has taken them to Redis."""
+    """How the attempts of one child ended, collected until a turn has taken them to Redis."""
 
     def __new__(cls, worker_id: str) -> Outcomes: ...
     def __len__(self) -> int: ...
-    @property
-    def byte_size(self) -> int: ...
     @property
     def ids(self) -> list[str]:
         """In the order of the reply's codes."""

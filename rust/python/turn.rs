@@ -7,7 +7,7 @@ use crate::envelope::FOREVER_MS;
 use crate::error::CoreError as Refused;
 use crate::record::{Record, status};
 use crate::timings::{Attempt, BOUNDS_NS, Timings};
-use crate::turn::{OutcomeBuffer, Turn, head};
+use crate::turn::{OutcomeBuffer, Settled, Turn, head};
 use crate::wire::parse_entry;
 use crate::{ids, json};
 use pyo3::prelude::*;
@@ -30,6 +30,15 @@ fn created_ms(claim: &Claim, py: Python<'_>) -> u64 {
         Some((ms, _)) if claim.attempt == 1 => ms,
         _ => 0,
     })
+}
+
+fn settled<'a>(claim: &'a Claim, head: &'a [u8], py: Python<'a>) -> Settled<'a> {
+    Settled {
+        id: claim.id_bytes.as_bytes(py),
+        token: claim.token.as_bytes(py),
+        entry: claim.entry.as_bytes(py),
+        head,
+    }
 }
 
 fn saturated(number: u64) -> u16 {
@@ -64,8 +73,7 @@ impl Outcomes {
 
     /// Appends an outcome with a record; on an error the buffer is as it was.
     fn push(&mut self, claim: &Claim, head: &[u8], record: &Record<'_>, py: Python<'_>) -> PyResult<()> {
-        let fixed = [claim.id_bytes.as_bytes(py), claim.token.as_bytes(py), head];
-        self.buffer.push(fixed, record.byte_size(), |out| record.encode(out))?;
+        self.buffer.push(settled(claim, head, py), |out| record.encode(out))?;
         self.ids.push(claim.id.clone_ref(py));
         Ok(())
     }
@@ -108,11 +116,6 @@ impl Outcomes {
     }
 
     #[getter]
-    fn byte_size(&self) -> usize {
-        self.buffer.byte_size()
-    }
-
-    #[getter]
     fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, &self.ids)
     }
@@ -147,8 +150,7 @@ impl Outcomes {
             };
             let head = head(b'S', claim.band, amount);
             if amount == 0 && !claim.has_history(py) {
-                let fixed = [claim.id_bytes.as_bytes(py), claim.token.as_bytes(py), &head];
-                self.buffer.push(fixed, 0, |_| Ok::<(), Refused>(()))?;
+                self.buffer.push(settled(claim, &head, py), |_| Ok::<(), Refused>(()))?;
                 self.ids.push(claim.id.clone_ref(py));
                 return Ok(());
             }

@@ -97,6 +97,69 @@ def test_a_batch_of_a_lost_group_takes_nothing_along(broker: Broker) -> None:
     check_invariants(broker)
 
 
+@pytest.mark.parametrize("band", [5, 9])
+@pytest.mark.parametrize(
+    "retention_ms", [(0,) * 6, (60_000,) * 6, (2**53 - 1,) * 6, (0, 0, 60_000, 60_000, 0, 2**53 - 1)]
+)
+def test_a_batch_of_successes_keeps_what_each_is_to_keep(
+    broker: Broker, retention_ms: tuple[int, ...], band: int
+) -> None:
+    """They are compared and deleted in one go, also where some leave a record and others nothing; two bands are not."""
+    tasks = [enqueue(broker, band=5 if at else band, retention_ms=each)[0] for at, each in enumerate(retention_ms)]
+    child = Child(broker)
+    claims = {claim.id: claim for claim in child.claim(9)}
+    for task in tasks:
+        child.end(claims[task])
+    assert child.turn(0).codes == b"d" * 6
+    kept = [task for task, each in zip(tasks, retention_ms, strict=True) if each]
+    assert [state(broker, task) for task in tasks] == ["5" if each else "0" for each in retention_ms]
+    recent = broker.command("LRANGE", broker.keys.recent(QUEUE, "succeeded"), 0, -1)
+    assert [task.decode() for task in recent] == kept[::-1]
+    for task, each in zip(tasks, retention_ms, strict=True):
+        left = broker.command("PTTL", broker.keys.task(QUEUE, task))
+        assert left == -2 if not each else left == -1 if each == 2**53 - 1 else 0 < left <= each
+        assert (
+            not each or parse_record(broker.command("GET", broker.keys.task(QUEUE, task))).token == claims[task].token
+        )
+    assert broker.command("HGET", broker.keys.meta(QUEUE), "succeeded") == b"6"
+    check_invariants(broker)
+
+
+@pytest.mark.parametrize("at", [0, 5, 11])
+@pytest.mark.parametrize("what", ["stale", "gone", "cancelled", "other token", "retry"])
+def test_one_odd_outcome_does_not_touch_the_others(broker: Broker, what: str, at: int) -> None:
+    """Where one live value is not as claimed, a batch is settled one by one: the fence stands for each (protocol 1)."""
+    tasks = enqueue(broker, 12, retention_ms=0)
+    child, other = Child(broker), Child(broker)
+    claims = child.claim(12)
+    task, code, after = tasks[at], b"d", "0"
+    if what == "stale":
+        broker.hand_over(QUEUE, child.consumer, claims[at].seq + 1, [claims[at].seq], "signal SIGKILL")
+        for claim in other.claim(1) + [c for _ in range(11) for c in other.claim(1)]:
+            if claim.id != task:
+                other.settle(claim)
+        code, after = b"s", "3"
+    elif what == "gone":
+        assert child.settle(claims[at]) == "d"
+        code = b"g"
+    elif what == "cancelled":
+        broker.cancel(QUEUE, task)
+        code, after = b"c", "8"
+    elif what == "other token":
+        broker.command("HSET", broker.keys.live(QUEUE), task, claims[at].token.replace(b":0:", b":1:", 1))
+        code, after = b"s", "3"
+    elif what == "retry":
+        after = "4"
+    for claim in claims:
+        child.end(claim, "R" if what == "retry" and claim.id == task else "S", delay_ms=60_000)
+    codes = child.turn(0).codes
+    rest = b"g" if what == "stale" else b"d"
+    assert codes == rest * at + code + rest * (11 - at)
+    assert [state(broker, each) for each in tasks] == ["0"] * at + [after] + ["0"] * (11 - at)
+    if what != "other token":
+        check_invariants(broker)
+
+
 def test_a_settle_repeated_after_a_lost_reply_says_done_and_changes_nothing(broker: Broker) -> None:
     """Idempotent: the record tells that this very claim wrote it (protocol 17)."""
     enqueue(broker)

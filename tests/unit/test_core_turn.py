@@ -16,7 +16,7 @@ TASK_ID = _core.new_ids(1_700_000_000_000, bytes(10), 1)[0]
 ENTRY = b"1700000000123-4"
 
 
-NUMBERS = struct.Struct("<QIIIIIIB")
+NUMBERS = struct.Struct("<QIIIIIIBB")
 
 
 def envelope(retention_ms: int = 1000, band: int = 5) -> bytes:
@@ -140,7 +140,7 @@ def test_hostile_bytes_make_a_claim_with_an_error(
     outcomes = _core.Outcomes("w")
     outcomes.settle(claim, "D", 1, 0, b"{}")
     outcomes.succeed(claim, {}, 1, 100)
-    assert len(parse(outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, False, [], []))) == 3 + 2 * 2 + 3 * 2
+    assert len(packed(outcomes)) == 2
 
 
 @given(st.binary(max_size=30))
@@ -158,11 +158,16 @@ def test_any_tail_can_be_asked(tail: bytes) -> None:
 def outcomes_of(turn: bytes) -> list[list[bytes]]:
     """[id, token, head, record] of each outcome of a turn without a prefix."""
     args = parse(turn)
-    _, _, _, count, _, _, runs, _ = NUMBERS.unpack(args[2])
+    _, _, _, count, _, _, runs, _, shape = NUMBERS.unpack(args[2])
     heads = [head for run in range(runs) for head in [args[3 + 2 * run]] * int(args[4 + 2 * run])]
-    first = 3 + 2 * runs
-    bodies = [args[first + 3 * index : first + 3 * index + 3] for index in range(count)]
-    return [[task_id, token, head, record] for (task_id, token, record), head in zip(bodies, heads, strict=True)]
+    rest = args[3 + 2 * runs :]
+    tokens = rest.pop(0).split(b"\n") if shape & 2 else []
+    greatest = rest.pop(0) if shape & 2 else b""
+    columns = [[rest.pop(0) for _ in range(count)] for _ in range(3 if shape & 1 else 2)]
+    assert rest == []
+    assert not shape & 2 or greatest == max(columns[1])
+    records = columns[2] if shape & 1 else [b""] * count
+    return [list(each) for each in zip(columns[0], tokens or columns[1], heads, records, strict=True)]
 
 
 def packed(outcomes: _core.Outcomes) -> list[list[bytes]]:
@@ -176,9 +181,21 @@ def test_the_arguments_of_a_turn_stand_in_order() -> None:
     turn = outcomes.pack_turn(prefix, 2, "w.1.2", 3, 4, 5, 6, True, [(7, b"8-0", b"nine")], [b"10-0", b"11-0"])
     args = parse(turn)
     assert args[:4] == [b"EVALSHA", b"sha", b"w.1.2", b"0000000000000003"]
-    assert NUMBERS.unpack(args[4]) == (4, 5, 6, 1, 1, 2, 1, 1)
+    assert NUMBERS.unpack(args[4]) == (4, 5, 6, 1, 1, 2, 1, 1, 1)
     assert args[5:7] == [b"C50", b"1"]
     assert args[10:] == [b"7", b"8-0", b"nine", b"10-0", b"11-0"]
+
+
+def test_plain_successes_are_sent_to_be_compared_in_one_go() -> None:
+    """Joined live values and the greatest entry, then ids, entries and, if there are such, records."""
+    outcomes, claim = _core.Outcomes("w"), claim_of(b"w;", body=envelope(0))
+    for entry in (b"9-7", b"10-8", b"10-7"):
+        (each,) = _core.parse_claims([b"", b"1", entry, *reply_of(b"w;", body=envelope(0))[1:]]).claims
+        outcomes.succeed(each, None, 1, 100)
+    args = parse(outcomes.pack_turn(b"", 0, "c", 1, 1, 1, 1, 0, [], []))
+    assert NUMBERS.unpack(args[2])[-1] == 2
+    ids = [TASK_ID.encode()] * 3
+    assert args[3:] == [b"S50", b"3", b"\n".join([claim.token] * 3), b"10-8", *ids, b"9-7", b"10-8", b"10-7"]
 
 
 def test_a_success_makes_a_record_with_the_result() -> None:
@@ -271,7 +288,7 @@ def test_the_oldest_outcomes_are_forgotten(count: int, forgotten: int) -> None:
     assert outcomes.ids == [f"id{index}" for index in range(forgotten, count)]
     assert [task_id.decode() for task_id, *_ in packed(outcomes)] == outcomes.ids
     outcomes.clear()
-    assert (len(outcomes), outcomes.byte_size, outcomes.ids) == (0, 0, [])
+    assert (len(outcomes), outcomes.ids) == (0, [])
 
 
 # --- timings ---

@@ -2,8 +2,11 @@
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  5 consumer  6 send number, 16 digits  7 packed: first claim number, want, most bytes, then how many outcomes, adopted entries,
 --       held claims and heads follow, flags: 1 recover  2 beside: other claims of this child have not ended  4 yields (protocol 19)
+--          shape: 1 records follow  2 plain: all are successes of one band whose live values, as claimed, have no tail but the mark of
+--          adopt.lua
 --       then per head: letter, band digit and amount in one, and how many outcomes in a row it stands for
---       then per outcome: id, live value as claimed, record
+--       then, of plain ones, their live values as claimed, joined by newlines, and the greatest of their entries
+--       then in columns, for each outcome: ids; entries of plain ones, else live values as claimed; records
 --       then per adopted entry: band, entry, id;  then the claim numbers the child still holds
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
 -- Returns  {'late'} for a stale copy, else {codes, now in ms, then per claim: entry, id, live value, band, envelope}
@@ -14,13 +17,16 @@
 --@include prelude
 local me, send = ARGV[5], ARGV[6]
 -- room: bytes that this turn may still carry after its first task
-local seq, want, room, outcomes, adopted, held, named, flags = struct.unpack('<I8I4I4I4I4I4I4B', ARGV[7])
+local seq, want, room, outcomes, adopted, held, named, flags, shape = struct.unpack('<I8I4I4I4I4I4I4BB', ARGV[7])
 local TRIM_FROM = 8 -- entries
-local byte, COLON, SUCCEEDED, DASH = string.byte, 58, 83, 45
-local recovers = flags % 2
+local byte, concat, COLON, SUCCEEDED, DASH = string.byte, table.concat, 58, 83, 45
+local recovers, plain = flags % 2, shape >= 2
 local HEADS = 8
-local OUTCOMES = HEADS + 2 * named
-local ADOPTED = OUTCOMES + 3 * outcomes
+local TOKENS = HEADS + 2 * named -- and the greatest entry
+local IDS = plain and TOKENS + 2 or TOKENS
+local SECOND = IDS + outcomes -- entries or tokens
+local RECORDS = SECOND + outcomes
+local ADOPTED = shape % 2 == 1 and RECORDS + outcomes or RECORDS
 local HELD = ADOPTED + 3 * adopted
 
 local last = call('HGET', SENDS, me)
@@ -34,85 +40,124 @@ local watched = listened or paused_types -- every claim is looked at: for its ev
 -- The script is in two halves, and the functions of the second one are only made when it is reached: making closures
 -- costs a call as much as all its commands (measured: 20 of 35 us). The first half does what nearly every turn is.
 ---------------------------------------------------------------- the common path: settle plain successes
-local ids, heads, states, code, other = {}, {}, {}, {}, {}
+local ids, tokens, heads, states, code, other = {}, {}, {}, {}, {}, {}
 local ended = {} -- band -> entries acknowledged and not yet deleted
-if outcomes > 0 then
-  for i = 1, outcomes do ids[i] = ARGV[OUTCOMES + 3 * (i - 1)] end
-  states = call('HMGET', LIVE, unpack(ids))
-end
+if outcomes > 0 then states = call('HMGET', LIVE, unpack(ARGV, IDS, SECOND - 1)) end
 call('HSET', SENDS, me, send)
-local gone, kept, i, g, k = {}, {}, 0, 0, 0
-for h = HEADS, OUTCOMES - 1, 2 do
-  local head = ARGV[h]
-  local success, band, retention = byte(head) == SUCCEEDED and not listened, sub(head, 2, 2), sub(head, 3)
-  local list = ended[band] or {}
-  ended[band] = list
-  for _ = 1, tonumber(ARGV[h + 1]) do
-    i = i + 1
-    local at = OUTCOMES + 3 * (i - 1)
-    local token = ARGV[at + 1]
-    -- plain: a success whose live value is still the very one claimed, with an empty tail or the mark of adopt.lua
-    if success and states[i] == token and (byte(token, -1) == COLON or sub(token, -3) == ':w;') then
-      local id = ids[i]
-      local colon = find(token, ':', 7, true) -- behind `r:1:0:<entry>`; where it stands nearer, other numbers come first
-      list[#list + 1] = colon > 12 and sub(token, 7, colon - 1) or match(token, '^r:%d+:%d+:([^:]+)')
-      if retention == '-1' then
-        call('SET', RECORD .. id, ARGV[at + 2])
-      elseif retention ~= '0' then
-        call('SET', RECORD .. id, ARGV[at + 2], 'PX', retention)
+local g = 0
+-- Plain ones are settled as a whole where each live value is still the very one claimed: it is looked for at its place among
+-- those, which makes no new string. A string costs Lua here eight instructions a byte (docs/decisions/0008).
+local same = plain and not listened
+if same then
+  local claimed, at = ARGV[TOKENS], 1
+  for i = 1, outcomes do
+    local value = states[i]
+    if not value or find(claimed, value, at, true) ~= at then
+      same = false
+      break
+    end
+    at = at + #value + 1
+  end
+  same = same and at == #claimed + 2
+end
+if same then
+  local band, at, keeps = sub(ARGV[HEADS], 2, 2), 0, false
+  for h = HEADS, TOKENS - 1, 2 do
+    local retention, count = sub(ARGV[h], 3), tonumber(ARGV[h + 1])
+    if retention ~= '0' then
+      for i = at, at + count - 1 do
+        if retention == '-1' then
+          call('SET', RECORD .. ARGV[IDS + i], ARGV[RECORDS + i])
+        else
+          call('SET', RECORD .. ARGV[IDS + i], ARGV[RECORDS + i], 'PX', retention)
+        end
       end
-      g = g + 1
-      gone[g] = id
-      if retention ~= '0' then
-        k = k + 1
-        kept[k] = id
+      call('LPUSH', RECENT .. 'succeeded', unpack(ARGV, IDS + at, IDS + at + count - 1))
+      keeps = true
+    end
+    at = at + count
+  end
+  if keeps then call('LTRIM', RECENT .. 'succeeded', '0', RECENT_LAST) end
+  call('HDEL', LIVE, unpack(ARGV, IDS, SECOND - 1))
+  call('XACK', STREAM .. band, GROUP, unpack(ARGV, SECOND, RECORDS - 1))
+  call('HINCRBY', META, 'succeeded', outcomes)
+  g = outcomes
+  code[1] = string.rep('d', outcomes)
+  ended[band] = {count = outcomes, greatest = ARGV[TOKENS + 1]}
+elseif outcomes > 0 then
+  if plain then
+    for token in string.gmatch(ARGV[TOKENS], '[^\n]+') do tokens[#tokens + 1] = token end
+  end
+  local gone, kept, i, k = {}, {}, 0, 0
+  for h = HEADS, TOKENS - 1, 2 do
+    local head = ARGV[h]
+    local success, band, retention = byte(head) == SUCCEEDED and not listened, sub(head, 2, 2), sub(head, 3)
+    local list = ended[band] or {}
+    ended[band] = list
+    for _ = 1, tonumber(ARGV[h + 1]) do
+      i = i + 1
+      local id = ARGV[IDS + i - 1]
+      local token = tokens[i] or ARGV[SECOND + i - 1]
+      ids[i], tokens[i] = id, token
+      -- plain: a success whose live value is still the very one claimed, with an empty tail or the mark of adopt.lua
+      if success and states[i] == token and (byte(token, -1) == COLON or sub(token, -3) == ':w;') then
+        list[#list + 1] = match(token, '^r:%d+:%d+:([^:]+)')
+        if retention == '-1' then
+          call('SET', RECORD .. id, ARGV[RECORDS + i - 1])
+        elseif retention ~= '0' then
+          call('SET', RECORD .. id, ARGV[RECORDS + i - 1], 'PX', retention)
+        end
+        g = g + 1
+        gone[g] = id
+        if retention ~= '0' then
+          k = k + 1
+          kept[k] = id
+        end
+        code[i] = 'd'
+      else
+        heads[i] = head
+        other[#other + 1] = i
       end
-      code[i] = 'd'
-    else
-      heads[i] = head
-      other[#other + 1] = i
     end
   end
-end
-if g > 0 then
-  call('HDEL', LIVE, unpack(gone))
-  if k > 0 then
-    call('LPUSH', RECENT .. 'succeeded', unpack(kept))
-    call('LTRIM', RECENT .. 'succeeded', '0', RECENT_LAST)
+  if g > 0 then
+    call('HDEL', LIVE, unpack(gone))
+    if k > 0 then
+      call('LPUSH', RECENT .. 'succeeded', unpack(kept))
+      call('LTRIM', RECENT .. 'succeeded', '0', RECENT_LAST)
+    end
+    for band, list in pairs(ended) do
+      if #list > 0 then call('XACK', STREAM .. band, GROUP, unpack(list)) end
+    end
+    call('HINCRBY', META, 'succeeded', g)
   end
-  for band, list in pairs(ended) do
-    if #list > 0 then call('XACK', STREAM .. band, GROUP, unpack(list)) end
-  end
-  call('HINCRBY', META, 'succeeded', g)
 end
 
 -- Deletes what was acknowledged above. Below the oldest pending entry everything was delivered and acknowledged: one trim
 -- there costs a tenth of deleting entry by entry, each of which Redis looks for from the start of its node (protocol 9).
+local function is_before(entry, other_entry)
+  local dash = find(other_entry, '-', 1, true)
+  -- of two times of the same length the smaller one sorts first; within one time the shorter, then the smaller number
+  if #entry == #other_entry then return entry < other_entry end
+  if sub(entry, 1, dash) == sub(other_entry, 1, dash) then return #entry < #other_entry end
+  return entry < other_entry and byte(entry, dash) == DASH
+end
 local function sweep()
   for band, list in pairs(ended) do
-    local stream = STREAM .. band
-    local oldest = #list >= TRIM_FROM and redis.pcall('XPENDING', stream, GROUP, '-', '+', 1)
+    local stream, count = STREAM .. band, list.count or #list
+    local oldest = count >= TRIM_FROM and redis.pcall('XPENDING', stream, GROUP, '-', '+', 1)
     oldest = oldest and oldest[1] and oldest[1][1]
-    local rest = oldest and {} or list
-    if oldest then
-      local dash = find(oldest, '-', 1, true)
-      local time = sub(oldest, 1, dash)
-      for i = 1, #list do
-        local entry = list[i]
-        -- of two times of the same length the smaller one sorts first; within one time the shorter, then the smaller number
-        local before
-        if #entry == #oldest then
-          before = entry < oldest
-        elseif sub(entry, 1, dash) == time then
-          before = #entry < #oldest
-        else
-          before = entry < oldest and byte(entry, dash) == DASH
-        end
-        if not before then rest[#rest + 1] = entry end
+    if oldest and list.greatest and is_before(list.greatest, oldest) then
+      call('XTRIM', stream, 'MINID', oldest)
+    elseif count > 0 then
+      local rest = {}
+      for i = 1, count do
+        local entry = list[i] or ARGV[SECOND + i - 1]
+        if not (oldest and is_before(entry, oldest)) then rest[#rest + 1] = entry end
       end
-      if #rest < #list then call('XTRIM', stream, 'MINID', oldest) end
+      if #rest < count then call('XTRIM', stream, 'MINID', oldest) end
+      if #rest > 0 then call('XDEL', stream, unpack(rest)) end
     end
-    if #rest > 0 then call('XDEL', stream, unpack(rest)) end
   end
   ended = {}
 end
@@ -141,7 +186,8 @@ local function claim_stream(band)
   for i = 1, #entries do read[i] = entries[i][2][1] end
   local values = call('HMGET', LIVE, unpack(read))
   for i = 1, #entries do
-    local value, entry, fields = values[i], entries[i][1], entries[i][2]
+    local item = entries[i]
+    local value, entry, fields = values[i], item[1], item[2]
     if value == 'q:1:0:' .. entry .. ':' and #fields == 2 and not watched and not done
       and (got == 0 or room >= #fields[2]) then
       local envelope = fields[2]
@@ -168,7 +214,7 @@ local function answer()
   write_claims()
   sweep()
   if started ~= 0 then call('HINCRBY', META, 'running', started) end
-  out[1] = table.concat(code)
+  out[1] = concat(code)
   if paused then out[1] = out[1] .. 'p' end
   return out
 end

@@ -64,7 +64,7 @@ end
 -- Every fence of these is checked before the first of their writes.
 for k = 1, #other do
   local i = other[k]
-  local token, state = ARGV[OUTCOMES + 3 * i - 2], states[i]
+  local token, state = tokens[i], states[i]
   if state == token or state == token .. 'c' then
     code[i] = ''
   elseif state then
@@ -77,6 +77,6 @@ for k = 1, #other do
   local i = other[k]
   if code[i] == '' then
     local head = heads[i]
-    code[i] = settle_one(ids[i], states[i], sub(head, 1, 1), sub(head, 2, 2), tonumber(sub(head, 3)), ARGV[OUTCOMES + 3 * i - 1])
+    code[i] = settle_one(ids[i], states[i], sub(head, 1, 1), sub(head, 2, 2), tonumber(sub(head, 3)), shape % 2 == 1 and ARGV[RECORDS + i - 1] or '')
   end
 end
