@@ -99,7 +99,7 @@ def _setting(row: SettingRow) -> str:
     kind = f"{row.kind}, {row.unit}" if row.unit else row.kind
     default = "unset" if row.default is None else f"`{row.default}`"
     if row.name == "children":
-        default = "CPUs"  # of the machine that runs this: the page must not depend on it
+        default = "CPUs + 1"  # of the machine that runs this: the page must not depend on it
     if row.choices:
         bounds = ", ".join(f"`{choice}`" for choice in row.choices)
     elif row.pattern is not None:

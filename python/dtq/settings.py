@@ -167,7 +167,11 @@ class Settings:
 
     # The worker.
     children: int = _setting(
-        os.cpu_count() or 1, "Processes that run handlers. Default: one per CPU.", unit="processes", low=1, high=1024
+        1 + (os.cpu_count() or 1),
+        "Processes that run handlers. Default: one more than CPUs, as one mostly waits for Redis.",
+        unit="processes",
+        low=1,
+        high=1024,
     )
     # With claim_max below the 8 000 values that Lua unpacks: after an outage a child settles that much in one turn.
     concurrency: int = _setting(100, "Async handlers that one child runs at a time.", unit="tasks", low=1, high=5000)

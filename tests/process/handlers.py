@@ -257,6 +257,12 @@ def pid() -> int:
     return os.getpid()
 
 
+@app.task(name="scheduling")
+def scheduling() -> int:
+    """How the kernel schedules the thread that runs it."""
+    return os.sched_getscheduler(0)
+
+
 @app.task(name="hoard")
 def hoard(megabytes: int, seconds: float) -> None:
     """Use private memory for a while."""

@@ -137,6 +137,17 @@ def test_a_reader_of_its_output_that_goes_away(stage: Stage) -> None:
         assert process.wait(10) == 0
 
 
+@pytest.mark.parametrize(
+    ("front", "told"),
+    [((), os.SCHED_BATCH), (("chrt", "--idle", "0"), os.SCHED_IDLE)],
+    ids=["as usual", "chosen"],
+)
+def test_a_child_gives_way_to_the_server(stage: Stage, front: tuple[str, ...], told: int) -> None:
+    """It is scheduled as batch work, unless the operator has chosen something else."""
+    with stage.command(*front):
+        assert stage.app.enqueue("scheduling").result(timeout=20) == told
+
+
 @pytest.mark.parametrize("moment", [0.3, 1.0])
 def test_a_supervisor_killed_while_it_starts_leaves_nothing(stage: Stage, moment: float) -> None:
     """Template and half-born children end by themselves, also one that is born at this very moment.

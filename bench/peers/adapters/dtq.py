@@ -1,5 +1,6 @@
-"""Defaults: one child per CPU, sync handlers in the child, async ones (the naps) 100 at a time. Nothing is tuned; it
-logs warnings only, as the others do. Its bulk call takes an iterable of any length and cuts it into chunks itself.
+"""Defaults: one child more than CPUs, as one mostly waits for Redis; sync handlers in the child, async ones (the naps)
+100 at a time. Nothing is tuned; it logs warnings only, as the others do. Its bulk call takes an iterable of any length
+and cuts it into chunks itself.
 
 Results kept: a record with its result for a week. Not kept: `retention=0`. JSON.
 """
@@ -17,8 +18,8 @@ from bench.peers.adapters import RESULTS, URL
 CHUNK = 1_000_000
 RECOVERY = "its worker's lease, 30 s"
 ENTRANTS = {"dtq": {"drain": 250_000, "nap": 30_000, "bulk": 200_000}}
-HANDLERS = "2 processes"
-NAP_HANDLERS = "2 processes x 100"
+HANDLERS = "3 processes"
+NAP_HANDLERS = "3 processes x 100"
 
 app = dtq.App(redis_url=URL)
 _options: dict[str, Any] = {} if RESULTS else {"retention": 0}
@@ -29,7 +30,7 @@ TASKS = {
 
 
 def workers(processes: int, naps: bool) -> list[list[str]]:
-    """One worker; the default number of children is that of the CPUs."""
+    """One worker; its number of children is the default, where the number of CPUs is asked for."""
     children = [] if processes == os.cpu_count() else ["--children", str(processes)]
     return [
         [sys.executable, "-m", "dtq", "worker", "bench.peers.adapters.dtq:app", "--log-level", "warning", *children]

@@ -52,7 +52,9 @@ MANUAL = Manual(
 
 
 def demo(
-    children: Annotated[int | None, typer.Option(help="Processes that parse; default one per CPU.", min=1)] = None,
+    children: Annotated[
+        int | None, typer.Option(help="Processes that parse; default one more than CPUs.", min=1)
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="So many files of the library, and six broken ones.", min=0)] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live bar.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Give up an open run and begin a new one.")] = False,

@@ -45,7 +45,9 @@ def worker(
             help="Queues to work on, in order; repeat or separate by commas. Default: those of its tasks.",
         ),
     ] = None,
-    children: Annotated[int | None, typer.Option(help="Processes that run handlers; default one per CPU.")] = None,
+    children: Annotated[
+        int | None, typer.Option(help="Processes that run handlers; default one more than CPUs.")
+    ] = None,
     concurrency: Annotated[int | None, typer.Option(help="Async handlers that one process runs at a time.")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is queued, running or retrying.")] = False,
     max_tasks_per_child: Annotated[int | None, typer.Option(help="Replace a process after so many tasks.")] = None,

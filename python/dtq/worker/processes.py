@@ -24,6 +24,17 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def work_in_batches() -> None:
+    """Woken by an answer, this thread does not push the server off its CPU; see docs/decisions/0013.
+
+    Only where it is scheduled as usual: whoever starts a worker in another way, say by `chrt --idle`, has a reason. Its
+    threads and what it starts inherit that.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # a sandbox forbids it; not on Linux
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def open_standard_streams() -> None:
     """Open /dev/null in the place of stdin, stdout and stderr where they are closed, here and in all that is started.
 
