@@ -7,9 +7,14 @@ pub fn put_array(out: &mut Vec<u8>, count: usize) {
 
 /// Appends one argument.
 pub fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_length(out, b'$', bytes.len());
+    put_bulk_length(out, bytes.len());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of an argument whose bytes, and a CR LF, the caller appends.
+pub fn put_bulk_length(out: &mut Vec<u8>, length: usize) {
+    put_length(out, b'$', length);
 }
 
 /// Appends a number as an argument.

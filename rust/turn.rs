@@ -1,16 +1,22 @@
 //! Outcomes in wire form, as the turn script takes them.
 
-use crate::resp::{put_array, put_bulk, put_integer};
+use crate::resp::{put_array, put_bulk, put_bulk_length, put_integer};
 use crate::wire::parse_entry;
 use std::collections::VecDeque;
 
 /// Outcomes of one child that no turn has taken yet, oldest first, in columns: the script hands whole columns on.
 #[derive(Debug, Default)]
 pub struct OutcomeBuffer {
+    /// In wire form, as `entries` and `records`.
     ids: Column,
+    /// Live values as claimed, each with a line feed behind it.
     tokens: Column,
     entries: Column,
     records: Column,
+    /// Whether any record is not empty.
+    has_records: bool,
+    /// The entries as numbers, of outcomes that are plain.
+    plain: VecDeque<Option<(u64, u64)>>,
     /// Heads, each with how many outcomes in a row it stands for: most batches have one.
     heads: VecDeque<(Vec<u8>, usize)>,
 }
@@ -36,9 +42,13 @@ struct Column {
 }
 
 impl Column {
-    fn push(&mut self, item: &[u8]) {
-        self.bytes.extend_from_slice(item);
+    fn end(&mut self) {
         self.ends.push(self.bytes.len());
+    }
+
+    fn push_bulk(&mut self, item: &[u8]) {
+        put_bulk(&mut self.bytes, item);
+        self.end();
     }
 
     fn items(&self) -> impl Iterator<Item = &[u8]> {
@@ -51,10 +61,6 @@ impl Column {
         self.bytes.drain(..start);
         self.ends.drain(..count);
         self.ends.iter_mut().for_each(|end| *end -= start);
-    }
-
-    fn put(&self, out: &mut Vec<u8>) {
-        self.items().for_each(|item| put_bulk(out, item));
     }
 }
 
@@ -85,7 +91,17 @@ pub struct Turn<'a> {
 }
 
 /// Between the live values of plain outcomes.
-const JOIN: u8 = b'\n';
+const LINE_FEED: u8 = b'\n';
+/// An empty record in wire form.
+const NOTHING: &[u8] = b"$0\r\n\r\n";
+
+/// The entry of a plain outcome: a success whose live value, as claimed, has no tail but the mark of `adopt.lua`.
+fn plain_entry(settled: &Settled<'_>) -> Option<(u64, u64)> {
+    let token = settled.token;
+    let tailless = token.ends_with(b":") || token.ends_with(b":w;");
+    let plain = settled.head.first() == Some(&b'S') && tailless && !token.contains(&LINE_FEED);
+    parse_entry(settled.entry).filter(|_| plain)
+}
 
 /// What the turn script does with an outcome: a letter, the band digit and an amount.
 #[must_use]
@@ -112,17 +128,25 @@ impl OutcomeBuffer {
     pub fn push<E>(
         &mut self,
         settled: Settled<'_>,
+        record_length: usize,
         write_record: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let start = self.records.bytes.len();
-        if let Err(error) = write_record(&mut self.records.bytes) {
-            self.records.bytes.truncate(start);
+        let records = &mut self.records.bytes;
+        let start = records.len();
+        put_bulk_length(records, record_length);
+        if let Err(error) = write_record(records) {
+            records.truncate(start);
             return Err(error);
         }
-        self.records.ends.push(self.records.bytes.len());
-        self.ids.push(settled.id);
-        self.tokens.push(settled.token);
-        self.entries.push(settled.entry);
+        records.extend_from_slice(b"\r\n");
+        self.records.end();
+        self.has_records |= record_length > 0;
+        self.ids.push_bulk(settled.id);
+        self.entries.push_bulk(settled.entry);
+        self.tokens.bytes.extend_from_slice(settled.token);
+        self.tokens.bytes.push(LINE_FEED);
+        self.tokens.end();
+        self.plain.push_back(plain_entry(&settled));
         match self.heads.back_mut() {
             Some((last, count)) if last == settled.head => *count += 1,
             _ => self.heads.push_back((settled.head.to_vec(), 1)),
@@ -136,6 +160,8 @@ impl OutcomeBuffer {
         for column in [&mut self.ids, &mut self.tokens, &mut self.entries, &mut self.records] {
             column.forget(count);
         }
+        self.plain.drain(..count);
+        self.has_records = self.has_records && self.records.items().any(|item| item != NOTHING);
         self.forget_heads(count);
     }
 
@@ -150,27 +176,17 @@ impl OutcomeBuffer {
         }
     }
 
-    /// The greatest entry, if these are plain: all successes of one band whose live values, as claimed, have no tail but
-    /// the mark of `adopt.lua`. The script compares such values in one go, so none may hold what joins them.
-    fn greatest_if_plain(&self) -> Option<&[u8]> {
+    /// The greatest entry, if all are plain and of one band: then the script compares and deletes them in one go.
+    fn greatest_if_plain(&self) -> Option<String> {
         let band = self.heads.front()?.0.get(1)?;
-        let of_band = |head: &[u8]| head.first() == Some(&b'S') && head.get(1) == Some(band);
-        let tailless = |token: &[u8]| token.ends_with(b":") || token.ends_with(b":w;");
-        if !self.heads.iter().all(|(head, _)| of_band(head))
-            || !self.tokens.items().all(tailless)
-            || self.tokens.bytes.contains(&JOIN)
-        {
+        if !self.heads.iter().all(|(head, _)| head.get(1) == Some(band)) {
             return None;
         }
-        let mut greatest = (None, &b""[..]);
-        for entry in self.entries.items() {
-            greatest = greatest.max((Some(parse_entry(entry)?), entry));
+        let mut greatest = (0, 0);
+        for entry in &self.plain {
+            greatest = greatest.max((*entry)?);
         }
-        Some(greatest.1)
-    }
-
-    fn has_records(&self) -> bool {
-        !self.records.bytes.is_empty()
+        Some(format!("{}-{}", greatest.0, greatest.1))
     }
 
     /// The numbers of a turn in one argument: each as an argument of its own costs the script as much as half a command.
@@ -184,7 +200,7 @@ impl OutcomeBuffer {
             out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
         }
         out.push(turn.flags);
-        out.push(u8::from(self.has_records()) | u8::from(plain) << 1);
+        out.push(u8::from(self.has_records) | u8::from(plain) << 1);
         out
     }
 
@@ -192,9 +208,9 @@ impl OutcomeBuffer {
     #[must_use]
     pub fn pack(&self, turn: &Turn<'_>) -> Vec<u8> {
         let greatest = self.greatest_if_plain();
-        let columns = 2 + usize::from(self.has_records());
+        let columns = 2 + usize::from(self.has_records);
         let bytes = [&self.ids, &self.tokens, &self.entries, &self.records].map(|column| column.bytes.len());
-        let size = bytes.iter().sum::<usize>() + 8 * columns * self.len();
+        let size = bytes.iter().sum::<usize>() + 8 * self.len();
         let mut out = Vec::with_capacity(turn.prefix.len() + size + 256 + 64 * turn.held.len());
         let mut count = turn.prefix_count + 3 + 2 * self.heads.len() + columns * self.len();
         count += 2 * usize::from(greatest.is_some()) + 3 * turn.adopts.len() + turn.held.len();
@@ -207,19 +223,22 @@ impl OutcomeBuffer {
             put_bulk(&mut out, head);
             put_integer(&mut out, *stands_for);
         }
-        if let Some(entry) = greatest {
-            put_bulk(&mut out, &self.tokens.items().collect::<Vec<_>>().join(&JOIN));
-            put_bulk(&mut out, entry);
+        if let Some(entry) = &greatest {
+            put_bulk(
+                &mut out,
+                self.tokens.bytes.strip_suffix(&[LINE_FEED]).unwrap_or_default(),
+            );
+            put_bulk(&mut out, entry.as_bytes());
         }
-        self.ids.put(&mut out);
-        let second = if greatest.is_some() {
-            &self.entries
+        out.extend_from_slice(&self.ids.bytes);
+        if greatest.is_some() {
+            out.extend_from_slice(&self.entries.bytes);
         } else {
-            &self.tokens
-        };
-        second.put(&mut out);
-        if self.has_records() {
-            self.records.put(&mut out);
+            let tokens = self.tokens.items();
+            tokens.for_each(|token| put_bulk(&mut out, token.strip_suffix(&[LINE_FEED]).unwrap_or_default()));
+        }
+        if self.has_records {
+            out.extend_from_slice(&self.records.bytes);
         }
         for (band, entry, id) in &turn.adopts {
             put_integer(&mut out, *band);
@@ -261,7 +280,7 @@ mod tests {
 
     fn push(buffer: &mut OutcomeBuffer, [id, entry, token, head, record]: Row) {
         let settled = Settled { id, token, entry, head };
-        let pushed = buffer.push(settled, |out| {
+        let pushed = buffer.push(settled, record.len(), |out| {
             out.extend_from_slice(record);
             Ok::<(), ()>(())
         });
@@ -336,7 +355,7 @@ mod tests {
             entry: b"1-1",
             head: b"h",
         };
-        let failed = buffer.push(settled, |out| {
+        let failed = buffer.push(settled, 9, |out| {
             out.push(b'x');
             Err(())
         });
@@ -357,7 +376,7 @@ mod tests {
         }
         let mut buffer = buffer_of(&ROWS);
         buffer.forget(9);
-        assert!(buffer.is_empty() && !buffer.has_records() && buffer.heads.is_empty());
+        assert!(buffer.is_empty() && !buffer.has_records && buffer.heads.is_empty());
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub const CASES: [Case; 14] = [
     Case {
         name: "pack_turn",
         run: pack_turn,
-        expected: 43_396,
+        expected: 45_118,
     },
     Case {
         name: "parse_record",
@@ -343,7 +343,7 @@ fn pack_turn(inputs: &Inputs) -> Result<usize, CoreError> {
             entry: entry.as_bytes(),
             head: &head,
         };
-        outcomes.push(settled, |out| record.encode(out))?;
+        outcomes.push(settled, record.byte_size(), |out| record.encode(out))?;
     }
     let packed = outcomes.pack(&Turn {
         prefix: PREFIX,

@@ -73,7 +73,8 @@ impl Outcomes {
 
     /// Appends an outcome with a record; on an error the buffer is as it was.
     fn push(&mut self, claim: &Claim, head: &[u8], record: &Record<'_>, py: Python<'_>) -> PyResult<()> {
-        self.buffer.push(settled(claim, head, py), |out| record.encode(out))?;
+        self.buffer
+            .push(settled(claim, head, py), record.byte_size(), |out| record.encode(out))?;
         self.ids.push(claim.id.clone_ref(py));
         Ok(())
     }
@@ -150,7 +151,8 @@ impl Outcomes {
             };
             let head = head(b'S', claim.band, amount);
             if amount == 0 && !claim.has_history(py) {
-                self.buffer.push(settled(claim, &head, py), |_| Ok::<(), Refused>(()))?;
+                self.buffer
+                    .push(settled(claim, &head, py), 0, |_| Ok::<(), Refused>(()))?;
                 self.ids.push(claim.id.clone_ref(py));
                 return Ok(());
             }
