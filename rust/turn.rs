@@ -23,7 +23,7 @@ pub struct OutcomeBuffer {
 
 /// What an outcome is made of, besides its record.
 #[derive(Clone, Copy, Debug)]
-pub struct Settled<'a> {
+pub struct Outcome<'a> {
     /// The task's id.
     pub id: &'a [u8],
     /// Its live value as claimed.
@@ -35,7 +35,7 @@ pub struct Settled<'a> {
 }
 
 /// Texts, one behind the other in one buffer.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Column {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -86,21 +86,21 @@ pub struct Turn<'a> {
     pub flags: u8,
     /// Entries that a blocking read brought: band, entry, id.
     pub adopts: Vec<(u8, &'a [u8], &'a [u8])>,
-    /// Entries that the child still holds.
+    /// Claim numbers that the child still holds.
     pub held: Vec<&'a [u8]>,
 }
 
-/// Between the live values of plain outcomes.
+/// Behind each live value; one that holds it is not plain, as the script compares them joined.
 const LINE_FEED: u8 = b'\n';
 /// An empty record in wire form.
 const NOTHING: &[u8] = b"$0\r\n\r\n";
 
 /// The entry of a plain outcome: a success whose live value, as claimed, has no tail but the mark of `adopt.lua`.
-fn plain_entry(settled: &Settled<'_>) -> Option<(u64, u64)> {
-    let token = settled.token;
+fn plain_entry(outcome: &Outcome<'_>) -> Option<(u64, u64)> {
+    let token = outcome.token;
     let tailless = token.ends_with(b":") || token.ends_with(b":w;");
-    let plain = settled.head.first() == Some(&b'S') && tailless && !token.contains(&LINE_FEED);
-    parse_entry(settled.entry).filter(|_| plain)
+    let plain = outcome.head.first() == Some(&b'S') && tailless && !token.contains(&LINE_FEED);
+    parse_entry(outcome.entry).filter(|_| plain)
 }
 
 /// What the turn script does with an outcome: a letter, the band digit and an amount.
@@ -127,7 +127,7 @@ impl OutcomeBuffer {
     /// Appends an outcome whose record `write_record` appends to the buffer; on an error nothing is appended.
     pub fn push<E>(
         &mut self,
-        settled: Settled<'_>,
+        outcome: Outcome<'_>,
         record_length: usize,
         write_record: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -141,15 +141,15 @@ impl OutcomeBuffer {
         records.extend_from_slice(b"\r\n");
         self.records.end();
         self.has_records |= record_length > 0;
-        self.ids.push_bulk(settled.id);
-        self.entries.push_bulk(settled.entry);
-        self.tokens.bytes.extend_from_slice(settled.token);
+        self.ids.push_bulk(outcome.id);
+        self.entries.push_bulk(outcome.entry);
+        self.tokens.bytes.extend_from_slice(outcome.token);
         self.tokens.bytes.push(LINE_FEED);
         self.tokens.end();
-        self.plain.push_back(plain_entry(&settled));
+        self.plain.push_back(plain_entry(&outcome));
         match self.heads.back_mut() {
-            Some((last, count)) if last == settled.head => *count += 1,
-            _ => self.heads.push_back((settled.head.to_vec(), 1)),
+            Some((last, count)) if last == outcome.head => *count += 1,
+            _ => self.heads.push_back((outcome.head.to_vec(), 1)),
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl OutcomeBuffer {
         out
     }
 
-    /// The whole command: prefix, fixed arguments, counts, heads, columns of the outcomes, adopts, held entries.
+    /// The whole command: prefix, fixed arguments, counts, heads, columns of the outcomes, adopts, held claims.
     #[must_use]
     pub fn pack(&self, turn: &Turn<'_>) -> Vec<u8> {
         let greatest = self.greatest_if_plain();
@@ -245,8 +245,8 @@ impl OutcomeBuffer {
             put_bulk(&mut out, entry);
             put_bulk(&mut out, id);
         }
-        for entry in &turn.held {
-            put_bulk(&mut out, entry);
+        for number in &turn.held {
+            put_bulk(&mut out, number);
         }
         out
     }
@@ -254,7 +254,7 @@ impl OutcomeBuffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{OutcomeBuffer, Settled, Turn, head};
+    use super::{Outcome, OutcomeBuffer, Turn, head};
 
     const TURN: Turn<'_> = Turn {
         prefix: b"$1\r\nX\r\n",
@@ -279,8 +279,8 @@ mod tests {
     ];
 
     fn push(buffer: &mut OutcomeBuffer, [id, entry, token, head, record]: Row) {
-        let settled = Settled { id, token, entry, head };
-        let pushed = buffer.push(settled, record.len(), |out| {
+        let outcome = Outcome { id, token, entry, head };
+        let pushed = buffer.push(outcome, record.len(), |out| {
             out.extend_from_slice(record);
             Ok::<(), ()>(())
         });
@@ -349,13 +349,13 @@ mod tests {
     fn a_failed_record_leaves_the_buffer_unchanged() {
         let mut buffer = buffer_of(&ROWS);
         let before = buffer.pack(&TURN);
-        let settled = Settled {
+        let outcome = Outcome {
             id: b"d",
             token: b"t",
             entry: b"1-1",
             head: b"h",
         };
-        let failed = buffer.push(settled, 9, |out| {
+        let failed = buffer.push(outcome, 9, |out| {
             out.push(b'x');
             Err(())
         });
@@ -367,7 +367,7 @@ mod tests {
         for count in 0..3 {
             let mut buffer = buffer_of(&ROWS);
             buffer.forget(count);
-            assert_eq!(buffer.len(), 3 - count);
+            assert_eq!(buffer.pack(&TURN), buffer_of(&ROWS[count..]).pack(&TURN));
             let row: Row = [b"d", b"11-1", b"r:d:", b"S57", b"record"];
             push(&mut buffer, row);
             let mut expected = buffer_of(&ROWS[count..]);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn adopted_and_held_entries_stand_last() {
+    fn adopted_entries_and_held_claims_stand_last() {
         let turn = Turn {
             adopts: vec![(5, b"1-0", b"id")],
             held: vec![b"2"],

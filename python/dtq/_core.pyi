@@ -389,10 +389,12 @@ class Outcomes:
     ) -> bytes:
         """The whole turn command; the outcomes stay until `clear`.
 
-        Arguments after the prefix: consumer, send, the numbers packed into one (`flags` the last of them: 1 recover,
-        2 beside others, 4 yields), each head with how many outcomes it stands for; id, token, record of each outcome;
-        band, entry, id of each adopt; each of `held`. A head is letter, band digit, amount: S retention in ms (0 none,
-        -1 for ever), R delay in ms, else 0.
+        Arguments after the prefix: consumer, send, the numbers packed into one (the last two: `flags`, 1 recover, 2
+        beside others, 4 yields, and shape, 1 records follow, 2 plain), each head with how many outcomes it stands
+        for; of plain outcomes their live values joined by line feeds, and the greatest entry; then columns: ids;
+        entries of plain ones, else live values; records, if any; then band, entry, id of each adopt; each of `held`.
+        A head is letter, band digit, amount: S retention in ms (0 none, -1 for ever), R delay in ms, else 0. Plain
+        are successes of one band whose live values, as claimed, have no tail but the mark of an adoption.
         """
 
 # --- the schedule ------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ class Settings:
     # The worker.
     children: int = _setting(
         1 + (os.cpu_count() or 1),
-        "Processes that run handlers. Default: one more than CPUs, as one mostly waits for Redis.",
+        "Processes that run handlers. Default: one more than there are CPUs: each waits for Redis between batches.",
         unit="processes",
         low=1,
         high=1024,

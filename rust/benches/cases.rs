@@ -6,7 +6,7 @@ use dtq_core::error::CoreError;
 use dtq_core::record::{self, Record, status};
 use dtq_core::slots::{Row, Slots};
 use dtq_core::timings::{Attempt, Timings};
-use dtq_core::turn::{OutcomeBuffer, Settled, Turn, head};
+use dtq_core::turn::{Outcome, OutcomeBuffer, Turn, head};
 use dtq_core::{claim, ids, json, resp, schedule, wire};
 use std::fs::{self, OpenOptions};
 use std::hint::black_box;
@@ -337,13 +337,13 @@ fn pack_turn(inputs: &Inputs) -> Result<usize, CoreError> {
     let head = head(b'S', 5, 86_400_000);
     for ((id, live), entry) in inputs.ids.iter().zip(&inputs.live).zip(&inputs.entries) {
         let record = task_record(status::SUCCEEDED, live, &inputs.envelope);
-        let settled = Settled {
+        let outcome = Outcome {
             id,
             token: live,
             entry: entry.as_bytes(),
             head: &head,
         };
-        outcomes.push(settled, record.byte_size(), |out| record.encode(out))?;
+        outcomes.push(outcome, record.byte_size(), |out| record.encode(out))?;
     }
     let packed = outcomes.pack(&Turn {
         prefix: PREFIX,

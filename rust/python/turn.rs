@@ -7,7 +7,7 @@ use crate::envelope::FOREVER_MS;
 use crate::error::CoreError as Refused;
 use crate::record::{Record, status};
 use crate::timings::{Attempt, BOUNDS_NS, Timings};
-use crate::turn::{OutcomeBuffer, Settled, Turn, head};
+use crate::turn::{Outcome, OutcomeBuffer, Turn, head};
 use crate::wire::parse_entry;
 use crate::{ids, json};
 use pyo3::prelude::*;
@@ -32,8 +32,8 @@ fn created_ms(claim: &Claim, py: Python<'_>) -> u64 {
     })
 }
 
-fn settled<'a>(claim: &'a Claim, head: &'a [u8], py: Python<'a>) -> Settled<'a> {
-    Settled {
+fn outcome_of<'a>(claim: &'a Claim, head: &'a [u8], py: Python<'a>) -> Outcome<'a> {
+    Outcome {
         id: claim.id_bytes.as_bytes(py),
         token: claim.token.as_bytes(py),
         entry: claim.entry.as_bytes(py),
@@ -74,7 +74,9 @@ impl Outcomes {
     /// Appends an outcome with a record; on an error the buffer is as it was.
     fn push(&mut self, claim: &Claim, head: &[u8], record: &Record<'_>, py: Python<'_>) -> PyResult<()> {
         self.buffer
-            .push(settled(claim, head, py), record.byte_size(), |out| record.encode(out))?;
+            .push(outcome_of(claim, head, py), record.byte_size(), |out| {
+                record.encode(out)
+            })?;
         self.ids.push(claim.id.clone_ref(py));
         Ok(())
     }
@@ -152,7 +154,7 @@ impl Outcomes {
             let head = head(b'S', claim.band, amount);
             if amount == 0 && !claim.has_history(py) {
                 self.buffer
-                    .push(settled(claim, &head, py), 0, |_| Ok::<(), Refused>(()))?;
+                    .push(outcome_of(claim, &head, py), 0, |_| Ok::<(), Refused>(()))?;
                 self.ids.push(claim.id.clone_ref(py));
                 return Ok(());
             }

@@ -165,7 +165,7 @@ def outcomes_of(turn: bytes) -> list[list[bytes]]:
     greatest = rest.pop(0) if shape & 2 else b""
     columns = [[rest.pop(0) for _ in range(count)] for _ in range(3 if shape & 1 else 2)]
     assert rest == []
-    assert not shape & 2 or greatest == max(columns[1])
+    assert not shape & 2 or greatest == max(columns[1], key=lambda entry: tuple(map(int, entry.split(b"-"))))
     records = columns[2] if shape & 1 else [b""] * count
     return [list(each) for each in zip(columns[0], tokens or columns[1], heads, records, strict=True)]
 

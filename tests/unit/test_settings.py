@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ def test_defaults_are_in_bounds_and_documented() -> None:
         assert row.kind in ("int", "float", "str", "bool")
     environment_names = [row.env for row in settings_table()]
     assert len(set(environment_names)) == len(environment_names)
+
+
+def test_by_default_there_is_one_child_more_than_cpus() -> None:
+    assert Settings().children == 1 + (os.cpu_count() or 1)
 
 
 def test_a_keyword_wins_over_the_environment_over_the_default() -> None:

@@ -1,6 +1,6 @@
-"""Defaults: one child more than CPUs, as one mostly waits for Redis; sync handlers in the child, async ones (the naps)
-100 at a time. Nothing is tuned; it logs warnings only, as the others do. Its bulk call takes an iterable of any length
-and cuts it into chunks itself.
+"""Defaults: one child more than there are CPUs, as each waits for Redis between batches; sync handlers in the child,
+async ones (the naps) 100 at a time. Nothing is tuned; it logs warnings only, as the others do. Its bulk call takes an
+iterable of any length and cuts it into chunks itself.
 
 Results kept: a record with its result for a week. Not kept: `retention=0`. JSON.
 """
@@ -31,7 +31,7 @@ TASKS = {
 
 def workers(processes: int, naps: bool) -> list[list[str]]:
     """One worker; its number of children is the default, where the number of CPUs is asked for."""
-    children = [] if processes == os.cpu_count() else ["--children", str(processes)]
+    children = [] if processes == os.cpu_count() else ["--children", str(processes + 1)]
     return [
         [sys.executable, "-m", "dtq", "worker", "bench.peers.adapters.dtq:app", "--log-level", "warning", *children]
     ]

@@ -1,4 +1,4 @@
--- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-19).
+-- The turn: settle a child's outcomes, then claim its next batch, in one round trip (spec §4, protocol 1-3, 5, 10, 13-20).
 -- KEYS  the queue's keys (parts/prelude.lua)
 -- ARGV  5 consumer  6 send number, 16 digits  7 packed: first claim number, want, most bytes, then how many outcomes, adopted entries,
 --       held claims and heads follow, flags: 1 recover  2 beside: other claims of this child have not ended  4 yields (protocol 19)
@@ -11,7 +11,7 @@
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
 -- Returns  {'late'} for a stale copy, else {codes, now in ms, then per claim: entry, id, live value, band, envelope}
 --       a plain first attempt comes without its live value: the child knows what it is (rust/claim.rs)
---       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  g gone;
+--       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  settled gone;
 --       then a p when the queue is paused; else, while a task waits to be alone that this child has passed over, a w, or a y, if
 --       the child is to yield: it claims nothing until the task is gone or nothing is under way
 --@include prelude
@@ -19,14 +19,14 @@ local me, send = ARGV[5], ARGV[6]
 -- room: bytes that this turn may still carry after its first task
 local seq, want, room, outcomes, adopted, held, named, flags, shape = struct.unpack('<I8I4I4I4I4I4I4BB', ARGV[7])
 local TRIM_FROM = 8 -- entries
-local byte, concat, COLON, SUCCEEDED, DASH = string.byte, table.concat, 58, 83, 45
-local recovers, plain = flags % 2, shape >= 2
+local byte, COLON, SUCCEEDED, DASH = string.byte, 58, 83, 45
+local recovers, plain, has_records = flags % 2, shape >= 2, shape % 2 == 1
 local HEADS = 8
 local TOKENS = HEADS + 2 * named -- and the greatest entry
 local IDS = plain and TOKENS + 2 or TOKENS
-local SECOND = IDS + outcomes -- entries or tokens
-local RECORDS = SECOND + outcomes
-local ADOPTED = shape % 2 == 1 and RECORDS + outcomes or RECORDS
+local ENTRIES = IDS + outcomes -- or, of those that are not plain, live values as claimed
+local RECORDS = ENTRIES + outcomes
+local ADOPTED = has_records and RECORDS + outcomes or RECORDS
 local HELD = ADOPTED + 3 * adopted
 
 local last = call('HGET', SENDS, me)
@@ -40,51 +40,53 @@ local watched = listened or paused_types -- every claim is looked at: for its ev
 -- The script is in two halves, and the functions of the second one are only made when it is reached: making closures
 -- costs a call as much as all its commands (measured: 20 of 35 us). The first half does what nearly every turn is.
 ---------------------------------------------------------------- the common path: settle plain successes
-local ids, tokens, heads, states, code, other = {}, {}, {}, {}, {}, {}
+local ids, tokens, heads, states -- one an outcome, of a batch that is settled one by one
+local code, other = {}, {}
 local ended = {} -- band -> entries acknowledged and not yet deleted
-if outcomes > 0 then states = call('HMGET', LIVE, unpack(ARGV, IDS, SECOND - 1)) end
+if outcomes > 0 then states = call('HMGET', LIVE, unpack(ARGV, IDS, ENTRIES - 1)) end
 call('HSET', SENDS, me, send)
-local g = 0
+local settled = 0
 -- Plain ones are settled as a whole where each live value is still the very one claimed: it is looked for at its place among
 -- those, which makes no new string. A string costs Lua here eight instructions a byte (docs/decisions/0008).
-local same = plain and not listened
-if same then
+local as_claimed = plain and not listened
+if as_claimed then
   local claimed, at = ARGV[TOKENS], 1
   for i = 1, outcomes do
     local value = states[i]
     if not value or find(claimed, value, at, true) ~= at then
-      same = false
+      as_claimed = false
       break
     end
     at = at + #value + 1
   end
-  same = same and at == #claimed + 2
+  as_claimed = as_claimed and at == #claimed + 2
 end
-if same then
-  local band, at, keeps = sub(ARGV[HEADS], 2, 2), 0, false
+if as_claimed then
+  local band, offset, keeps = sub(ARGV[HEADS], 2, 2), 0, false
   for h = HEADS, TOKENS - 1, 2 do
     local retention, count = sub(ARGV[h], 3), tonumber(ARGV[h + 1])
     if retention ~= '0' then
-      for i = at, at + count - 1 do
+      for i = offset, offset + count - 1 do
         if retention == '-1' then
           call('SET', RECORD .. ARGV[IDS + i], ARGV[RECORDS + i])
         else
           call('SET', RECORD .. ARGV[IDS + i], ARGV[RECORDS + i], 'PX', retention)
         end
       end
-      call('LPUSH', RECENT .. 'succeeded', unpack(ARGV, IDS + at, IDS + at + count - 1))
+      call('LPUSH', RECENT .. 'succeeded', unpack(ARGV, IDS + offset, IDS + offset + count - 1))
       keeps = true
     end
-    at = at + count
+    offset = offset + count
   end
   if keeps then call('LTRIM', RECENT .. 'succeeded', '0', RECENT_LAST) end
-  call('HDEL', LIVE, unpack(ARGV, IDS, SECOND - 1))
-  call('XACK', STREAM .. band, GROUP, unpack(ARGV, SECOND, RECORDS - 1))
+  call('HDEL', LIVE, unpack(ARGV, IDS, ENTRIES - 1))
+  call('XACK', STREAM .. band, GROUP, unpack(ARGV, ENTRIES, RECORDS - 1))
   call('HINCRBY', META, 'succeeded', outcomes)
-  g = outcomes
+  settled = outcomes
   code[1] = string.rep('d', outcomes)
   ended[band] = {count = outcomes, greatest = ARGV[TOKENS + 1]}
 elseif outcomes > 0 then
+  ids, tokens, heads = {}, {}, {}
   if plain then
     for token in string.gmatch(ARGV[TOKENS], '[^\n]+') do tokens[#tokens + 1] = token end
   end
@@ -97,7 +99,7 @@ elseif outcomes > 0 then
     for _ = 1, tonumber(ARGV[h + 1]) do
       i = i + 1
       local id = ARGV[IDS + i - 1]
-      local token = tokens[i] or ARGV[SECOND + i - 1]
+      local token = tokens[i] or ARGV[ENTRIES + i - 1]
       ids[i], tokens[i] = id, token
       -- plain: a success whose live value is still the very one claimed, with an empty tail or the mark of adopt.lua
       if success and states[i] == token and (byte(token, -1) == COLON or sub(token, -3) == ':w;') then
@@ -107,8 +109,8 @@ elseif outcomes > 0 then
         elseif retention ~= '0' then
           call('SET', RECORD .. id, ARGV[RECORDS + i - 1], 'PX', retention)
         end
-        g = g + 1
-        gone[g] = id
+        settled = settled + 1
+        gone[settled] = id
         if retention ~= '0' then
           k = k + 1
           kept[k] = id
@@ -120,7 +122,7 @@ elseif outcomes > 0 then
       end
     end
   end
-  if g > 0 then
+  if settled > 0 then
     call('HDEL', LIVE, unpack(gone))
     if k > 0 then
       call('LPUSH', RECENT .. 'succeeded', unpack(kept))
@@ -129,19 +131,19 @@ elseif outcomes > 0 then
     for band, list in pairs(ended) do
       if #list > 0 then call('XACK', STREAM .. band, GROUP, unpack(list)) end
     end
-    call('HINCRBY', META, 'succeeded', g)
+    call('HINCRBY', META, 'succeeded', settled)
   end
 end
 
--- Deletes what was acknowledged above. Below the oldest pending entry everything was delivered and acknowledged: one trim
--- there costs a tenth of deleting entry by entry, each of which Redis looks for from the start of its node (protocol 9).
 local function is_before(entry, other_entry)
   local dash = find(other_entry, '-', 1, true)
-  -- of two times of the same length the smaller one sorts first; within one time the shorter, then the smaller number
+  -- of two times of the as_claimed length the smaller one sorts first; within one time the shorter, then the smaller number
   if #entry == #other_entry then return entry < other_entry end
   if sub(entry, 1, dash) == sub(other_entry, 1, dash) then return #entry < #other_entry end
   return entry < other_entry and byte(entry, dash) == DASH
 end
+-- Deletes what was acknowledged above. Below the oldest pending entry everything was delivered and acknowledged: one trim
+-- there costs a tenth of deleting entry by entry, each of which Redis looks for from the start of its node (protocol 20).
 local function sweep()
   for band, list in pairs(ended) do
     local stream, count = STREAM .. band, list.count or #list
@@ -152,7 +154,7 @@ local function sweep()
     elseif count > 0 then
       local rest = {}
       for i = 1, count do
-        local entry = list[i] or ARGV[SECOND + i - 1]
+        local entry = list[i] or ARGV[ENTRIES + i - 1]
         if not (oldest and is_before(entry, oldest)) then rest[#rest + 1] = entry end
       end
       if #rest < count then call('XTRIM', stream, 'MINID', oldest) end
@@ -164,7 +166,7 @@ end
 
 ---------------------------------------------------------------- the common path: claim plain entries
 local now_text = integer(now)
-local out, o, set, m, got, started, done = {'', now_text}, 2, {}, 0, 0, -g, false -- started: more than ended
+local out, o, set, m, got, started, done = {'', now_text}, 2, {}, 0, 0, -settled, false -- started: more than ended
 local format, infix, suffix = string.format, ':' .. me .. ':', ':' .. now_text .. ':'
 local odd = {} -- what is not a first attempt without options: {band, entry, fields, live value}
 -- Claims from one band's stream; answers whether to ask it again.
@@ -214,7 +216,7 @@ local function answer()
   write_claims()
   sweep()
   if started ~= 0 then call('HINCRBY', META, 'running', started) end
-  out[1] = concat(code)
+  out[1] = table.concat(code)
   if paused then out[1] = out[1] .. 'p' end
   return out
 end

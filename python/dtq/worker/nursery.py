@@ -15,7 +15,7 @@ from dtq.registry import Registry
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed
 from dtq.worker.child import Child
-from dtq.worker.processes import die_with_parent, name_process, work_in_batches
+from dtq.worker.processes import die_with_parent, name_process, use_batch_scheduling
 from dtq.worker.traced import executor_of
 from dtq.worker.turns import Identity
 
@@ -33,7 +33,7 @@ class Nursery:
         """Become the supervisor's own child; False if the supervisor is gone or has given this child up."""
         os.setsid()
         name_process("dtq-child")
-        work_in_batches()
+        use_batch_scheduling()
         deadline = SYSTEM.monotonic() + _ADOPTION_S
         try:
             while os.getppid() != self._supervisor:

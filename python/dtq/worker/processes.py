@@ -24,8 +24,8 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def work_in_batches() -> None:
-    """Woken by an answer, this thread does not push the server off its CPU; see docs/decisions/0013.
+def use_batch_scheduling() -> None:
+    """Schedule this thread as SCHED_BATCH: an answer that wakes it does not push the server off its CPU (decision 13).
 
     Only where it is scheduled as usual: whoever starts a worker in another way, say by `chrt --idle`, has a reason. Its
     threads and what it starts inherit that.

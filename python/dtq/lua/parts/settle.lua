@@ -76,7 +76,7 @@ end
 for k = 1, #other do
   local i = other[k]
   if code[i] == '' then
-    local head = heads[i]
-    code[i] = settle_one(ids[i], states[i], sub(head, 1, 1), sub(head, 2, 2), tonumber(sub(head, 3)), shape % 2 == 1 and ARGV[RECORDS + i - 1] or '')
+    local head, record = heads[i], has_records and ARGV[RECORDS + i - 1] or ''
+    code[i] = settle_one(ids[i], states[i], sub(head, 1, 1), sub(head, 2, 2), tonumber(sub(head, 3)), record)
   end
 end
