@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pytest
 
@@ -169,7 +170,8 @@ def test_one_plain_task_takes_the_short_way_and_is_the_same(broker: Broker) -> N
     """The script for one task accepts exactly what the whole one would, and leaves the rest to it."""
     assert offer_single(broker, "first") == "a"  # a new band
     assert offer_single(broker, "second") == "short"
-    assert offer_single(broker, "second") == "a"  # a late copy: not twice
+    assert offer_single(broker, "second") == "a"  # a late copy: not twice, and nothing is left of it
+    assert broker.command("XLEN", broker.keys.stream(QUEUE, 5)) == 2
     broker.listen(QUEUE, 0.0)  # a listener that is gone again
     assert offer_single(broker, "third") == "a"
     assert offer_single(broker, "fourth") == "short"
@@ -177,6 +179,31 @@ def test_one_plain_task_takes_the_short_way_and_is_the_same(broker: Broker) -> N
     assert offer_single(broker, "second") == "a"  # a late copy, its task has ended
     assert drain(broker) == []
     assert broker.command("HGET", broker.keys.meta(QUEUE), "submitted") == b"4"
+
+
+def test_a_late_copy_of_a_task_is_nothing_for_a_waiting_child(broker: Broker) -> None:
+    """Its entry is deleted where it was made, and whoever waits for entries is told of none."""
+    assert offer_single(broker, "first") == "a"
+    (claim,) = Child(broker).claim()
+    reader = broker.reader("waiting")
+    reader.start([(QUEUE, 5)], 30_000)
+    wait_for_blocked(broker)
+    assert offer_single(broker, claim.id) == "a"
+    assert offer_single(broker, "second") == "short"
+    found: list[bytes] = []
+    while not found:
+        found = [entry[3] for entry in reader.receive().entries]
+        if not found:
+            reader.start([(QUEUE, 5)], 30_000)
+    assert found == [b"second"]
+    reader.abandon()
+
+
+def wait_for_blocked(broker: Broker) -> None:
+    """Until a client waits in a blocking read."""
+    deadline = time.monotonic() + 10
+    while not int(broker.transport.client().info("clients")["blocked_clients"]):
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize(("place", "max_queue_depth"), [(b"5", 1), (b"5t1000;", 0)])

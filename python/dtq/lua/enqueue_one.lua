@@ -6,10 +6,13 @@ local call = redis.call
 local band, id = ARGV[1], ARGV[2]
 local facts = call('HMGET', KEYS[2], 'listeners', 'bands')
 if #band > 1 or facts[1] or not string.find(facts[2] or '', band, 1, true)
-  or call('HEXISTS', KEYS[1], id) == 1 or call('EXISTS', KEYS[4] .. id) == 1 then
+  or call('EXISTS', KEYS[4] .. id) == 1 then
   return 0
 end
 local entry = call('XADD', KEYS[3] .. band, '*', id, ARGV[3])
-call('HSET', KEYS[1], id, 'q:1:0:' .. entry .. ':')
+if call('HSETNX', KEYS[1], id, 'q:1:0:' .. entry .. ':') == 0 then -- hardly ever: so it is not asked before
+  call('XDEL', KEYS[3] .. band, entry)
+  return 0
+end
 call('HINCRBY', KEYS[2], 'submitted', 1)
 return 1
