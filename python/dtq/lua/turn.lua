@@ -70,7 +70,7 @@ if as_claimed then
         if retention == '-1' then
           call('SET', RECORD .. ARGV[IDS + i], ARGV[RECORDS + i])
         else
-          call('SET', RECORD .. ARGV[IDS + i], ARGV[RECORDS + i], 'PX', retention)
+          call('PSETEX', RECORD .. ARGV[IDS + i], retention, ARGV[RECORDS + i])
         end
       end
       call('LPUSH', RECENT .. 'succeeded', unpack(ARGV, IDS + offset, IDS + offset + count - 1))
@@ -107,7 +107,7 @@ elseif outcomes > 0 then
         if retention == '-1' then
           call('SET', RECORD .. id, ARGV[RECORDS + i - 1])
         elseif retention ~= '0' then
-          call('SET', RECORD .. id, ARGV[RECORDS + i - 1], 'PX', retention)
+          call('PSETEX', RECORD .. id, retention, ARGV[RECORDS + i - 1])
         end
         settled = settled + 1
         gone[settled] = id
