@@ -167,7 +167,7 @@ class Settings:
 
     # The worker.
     children: int = _setting(
-        1 + (os.cpu_count() or 1),
+        min(1024, 1 + (os.cpu_count() or 1)),
         "Processes that run handlers. Default: one more than there are CPUs: each waits for Redis between batches.",
         unit="processes",
         low=1,

@@ -155,6 +155,23 @@ def test_one_odd_outcome_does_not_touch_the_others(broker: Broker, what: str, at
         check_invariants(broker)
 
 
+def test_live_values_are_compared_each_with_its_own(broker: Broker) -> None:
+    """Not one text with another: set by hand so that both together read like those claimed."""
+    first, second = enqueue(broker, 2, retention_ms=0)
+    child = Child(broker)
+    claims = child.claim(2)
+    one, two = (claim.token.decode() for claim in claims)
+    live_values = broker.keys.live(QUEUE)
+    broker.command("HSET", live_values, first, one[:5], second, f"{one[6:]}\n{two}")
+    for claim in claims:
+        child.end(claim)
+    assert child.turn(0).codes == b"ss"
+    broker.command("HSET", live_values, first, one, second, two)
+    for claim in claims:
+        child.end(claim)
+    assert child.turn(0).codes == b"dd"
+
+
 def test_a_settle_repeated_after_a_lost_reply_says_done_and_changes_nothing(broker: Broker) -> None:
     """Idempotent: the record tells that this very claim wrote it (protocol 17)."""
     enqueue(broker)

@@ -44,7 +44,7 @@ class Command:
 
     def _head(self) -> tuple[int, ...]:
         """The packed numbers of a turn (turn.lua)."""
-        return struct.unpack("<Q6IB", self.argument(7))
+        return struct.unpack("<Q6IBB", self.argument(7))
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ def test_defaults_are_in_bounds_and_documented() -> None:
 
 
 def test_by_default_there_is_one_child_more_than_cpus() -> None:
-    assert Settings().children == 1 + (os.cpu_count() or 1)
+    assert Settings().children == min(1024, 1 + (os.cpu_count() or 1))
 
 
 def test_a_keyword_wins_over_the_environment_over_the_default() -> None:

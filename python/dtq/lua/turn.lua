@@ -11,7 +11,7 @@
 --       letters: S succeeded (amount: retention ms, -1 for ever)  R retrying (delay ms)  F failed  D dead_lettered  C cancelled  L released
 -- Returns  {'late'} for a stale copy, else {codes, now in ms, then per claim: entry, id, live value, band, envelope}
 --       a plain first attempt comes without its live value: the child knows what it is (rust/claim.rs)
---       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  settled gone;
+--       codes, one an outcome: d done  c ended cancelled instead  s stale (another claim holds the task)  g gone;
 --       then a p when the queue is paused; else, while a task waits to be alone that this child has passed over, a w, or a y, if
 --       the child is to yield: it claims nothing until the task is gone or nothing is under way
 --@include prelude
@@ -19,7 +19,7 @@ local me, send = ARGV[5], ARGV[6]
 -- room: bytes that this turn may still carry after its first task
 local seq, want, room, outcomes, adopted, held, named, flags, shape = struct.unpack('<I8I4I4I4I4I4I4BB', ARGV[7])
 local TRIM_FROM = 8 -- entries
-local byte, COLON, SUCCEEDED, DASH = string.byte, 58, 83, 45
+local byte, COLON, SUCCEEDED, DASH, LINE_FEED = string.byte, 58, 83, 45, 10
 local recovers, plain, has_records = flags % 2, shape >= 2, shape % 2 == 1
 local HEADS = 8
 local TOKENS = HEADS + 2 * named -- and the greatest entry
@@ -53,7 +53,7 @@ if as_claimed then
   local claimed, at = ARGV[TOKENS], 1
   for i = 1, outcomes do
     local value = states[i]
-    if not value or find(claimed, value, at, true) ~= at then
+    if not value or find(claimed, value, at, true) ~= at or (byte(claimed, at + #value) or LINE_FEED) ~= LINE_FEED then
       as_claimed = false
       break
     end
@@ -137,7 +137,7 @@ end
 
 local function is_before(entry, other_entry)
   local dash = find(other_entry, '-', 1, true)
-  -- of two times of the as_claimed length the smaller one sorts first; within one time the shorter, then the smaller number
+  -- of two times of the same length the smaller one sorts first; within one time the shorter, then the smaller number
   if #entry == #other_entry then return entry < other_entry end
   if sub(entry, 1, dash) == sub(other_entry, 1, dash) then return #entry < #other_entry end
   return entry < other_entry and byte(entry, dash) == DASH
