@@ -52,9 +52,13 @@ class Scene:
 
     def warm(self) -> None:
         """Have the one idle child begin a fresh blocking read, which stands for two seconds."""
-        before = self.gate.passed["XREADGROUP"]
         self.stage.ended(self.mark("warm"))
-        self.wait_until(lambda: self.gate.passed["XREADGROUP"] > before, 5, "a new read")
+        self.wait_until(self.reads, 5, "a new read")
+
+    def reads(self, *, adopts: bool = False) -> bool:
+        """Whether a blocking read stands at the server; adopts: with the adoption behind it, which waits there, too."""
+        clients: list[dict[str, str]] = self.stage.app.broker.transport.client().client_list()
+        return any("b" in client["flags"] and (not adopts or client["qbuf"] != "0") for client in clients)
 
     def live(self, handle: Any) -> str:
         """The live value of a task, '' where it has none."""

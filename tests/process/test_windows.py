@@ -49,9 +49,8 @@ def before_the_read(scene: Scene) -> Reached:
 
 def between_read_and_adopt(scene: Scene) -> Reached:
     """The read has got the task; the adoption behind it has not reached the server."""
-    # The one behind the read that stands must have passed: else it is held, and the read gets the prelude.
-    passed = scene.gate.passed
-    scene.wait_until(lambda: passed["adopt"] == passed["XREADGROUP"], 5, "the adoption behind the standing read")
+    # Else the one behind the read that stands is held, and that read gets the prelude.
+    scene.wait_until(lambda: scene.reads(adopts=True), 5, "the adoption behind the standing read")
     hold = scene.gate.hold("adopt")
     scene.mark("prelude")
     pid = hold.wait()
