@@ -153,7 +153,7 @@ def plain_claims(reply: list[Any]) -> list[PlainClaim]:
     return claims
 
 
-def plain_success(claim: PlainClaim, result: object) -> bytes:
+def plain_record(claim: PlainClaim, result: object) -> bytes:
     detail = b'{"worker_id":"w","result":%b}' % plain_json(result)
     record = RECORD.pack(1, 5, claim.attempt, 0, NOW_MS, claim.started_ms, NOW_MS, 0)
     for block in (claim.token, detail, claim.envelope):
@@ -260,7 +260,7 @@ def settle_plain() -> bytes:
     entries = [claim.entry for claim in PLAIN_CLAIMS]
     args += [b"\n".join(claim.token for claim in PLAIN_CLAIMS), max(entries, key=lambda entry: (len(entry), entry))]
     args += [claim.id.encode() for claim in PLAIN_CLAIMS] + entries
-    args += [plain_success(claim, RESULT) for claim in PLAIN_CLAIMS]
+    args += [plain_record(claim, RESULT) for claim in PLAIN_CLAIMS]
     return plain_command(args)
 
 

@@ -13,8 +13,6 @@ pub struct OutcomeBuffer {
     tokens: Column,
     entries: Column,
     records: Column,
-    /// Whether any record is not empty.
-    has_records: bool,
     /// The entries as numbers, of outcomes that are plain.
     plain: VecDeque<Option<(u64, u64)>>,
     /// Heads, each with how many outcomes in a row it stands for: most batches have one.
@@ -92,7 +90,7 @@ pub struct Turn<'a> {
 
 /// Behind each live value; one that holds it is not plain, as the script compares them joined.
 const LINE_FEED: u8 = b'\n';
-/// An empty record in wire form.
+/// An empty record in wire form; any other is longer.
 const NOTHING: &[u8] = b"$0\r\n\r\n";
 
 /// The entry of a plain outcome: a success whose live value, as claimed, has no tail but the mark of `adopt.lua`.
@@ -140,7 +138,6 @@ impl OutcomeBuffer {
         }
         records.extend_from_slice(b"\r\n");
         self.records.end();
-        self.has_records |= record_length > 0;
         self.ids.push_bulk(outcome.id);
         self.entries.push_bulk(outcome.entry);
         self.tokens.bytes.extend_from_slice(outcome.token);
@@ -161,7 +158,6 @@ impl OutcomeBuffer {
             column.forget(count);
         }
         self.plain.drain(..count);
-        self.has_records = self.has_records && self.records.items().any(|item| item != NOTHING);
         self.forget_heads(count);
     }
 
@@ -174,6 +170,11 @@ impl OutcomeBuffer {
             count -= *stands_for;
             self.heads.pop_front();
         }
+    }
+
+    /// Whether any record is not empty.
+    fn has_records(&self) -> bool {
+        self.records.bytes.len() > NOTHING.len() * self.len()
     }
 
     /// The greatest entry, if all are plain and of one band: then the script compares and deletes them in one go.
@@ -200,7 +201,7 @@ impl OutcomeBuffer {
             out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
         }
         out.push(turn.flags);
-        out.push(u8::from(self.has_records) | u8::from(plain) << 1);
+        out.push(u8::from(self.has_records()) | u8::from(plain) << 1);
         out
     }
 
@@ -208,7 +209,7 @@ impl OutcomeBuffer {
     #[must_use]
     pub fn pack(&self, turn: &Turn<'_>) -> Vec<u8> {
         let greatest = self.greatest_if_plain();
-        let columns = 2 + usize::from(self.has_records);
+        let columns = 2 + usize::from(self.has_records());
         let bytes = [&self.ids, &self.tokens, &self.entries, &self.records].map(|column| column.bytes.len());
         let size = bytes.iter().sum::<usize>() + 8 * self.len();
         let mut out = Vec::with_capacity(turn.prefix.len() + size + 256 + 64 * turn.held.len());
@@ -237,7 +238,7 @@ impl OutcomeBuffer {
             let tokens = self.tokens.items();
             tokens.for_each(|token| put_bulk(&mut out, token.strip_suffix(&[LINE_FEED]).unwrap_or_default()));
         }
-        if self.has_records {
+        if self.has_records() {
             out.extend_from_slice(&self.records.bytes);
         }
         for (band, entry, id) in &turn.adopts {
@@ -376,7 +377,7 @@ mod tests {
         }
         let mut buffer = buffer_of(&ROWS);
         buffer.forget(9);
-        assert!(buffer.is_empty() && !buffer.has_records && buffer.heads.is_empty());
+        assert!(buffer.is_empty() && !buffer.has_records() && buffer.heads.is_empty());
     }
 
     #[test]

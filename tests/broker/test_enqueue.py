@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from dtq._core import Chunk, EnvelopeHead, pack_args, parse_record
 from dtq.broker import Broker
 from dtq.settings import Settings
 from tests.broker.driver import QUEUE, Child, enqueue, head, state
+from tests.conftest import WaitUntil
 from tests.servers import PrivateServer
 
 DAY = 86_400_000
@@ -181,29 +181,20 @@ def test_one_plain_task_takes_the_short_way_and_is_the_same(broker: Broker) -> N
     assert broker.command("HGET", broker.keys.meta(QUEUE), "submitted") == b"4"
 
 
-def test_a_late_copy_of_a_task_is_nothing_for_a_waiting_child(broker: Broker) -> None:
+def test_a_late_copy_of_a_task_is_nothing_for_a_waiting_child(broker: Broker, wait_until: WaitUntil) -> None:
     """Its entry is deleted where it was made, and whoever waits for entries is told of none."""
     assert offer_single(broker, "first") == "a"
     (claim,) = Child(broker).claim()
     reader = broker.reader("waiting")
     reader.start([(QUEUE, 5)], 30_000)
-    wait_for_blocked(broker)
+    with contextlib.closing(broker.transport.client()) as client:
+        wait_until(lambda: client.info("clients")["blocked_clients"], 10, "the read stands")
     assert offer_single(broker, claim.id) == "a"
     assert offer_single(broker, "second") == "short"
-    found: list[bytes] = []
-    while not found:
-        found = [entry[3] for entry in reader.receive().entries]
-        if not found:
-            reader.start([(QUEUE, 5)], 30_000)
-    assert found == [b"second"]
+    while not (entries := reader.receive().entries):
+        reader.start([(QUEUE, 5)], 30_000)
+    assert [task_id for _, _, _, task_id in entries] == [b"second"]
     reader.abandon()
-
-
-def wait_for_blocked(broker: Broker) -> None:
-    """Until a client waits in a blocking read."""
-    deadline = time.monotonic() + 10
-    while not int(broker.transport.client().info("clients")["blocked_clients"]):
-        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize(("place", "max_queue_depth"), [(b"5", 1), (b"5t1000;", 0)])

@@ -156,6 +156,11 @@ class Stage:
             )
         return worker
 
+    def wait_until_waiting(self, children: int) -> None:
+        """Until so many children stand in a blocking read."""
+        with contextlib.closing(self.app.broker.transport.client()) as client:
+            self.wait_until(lambda: client.info("clients")["blocked_clients"] >= children, 20, "children wait")
+
     @contextlib.contextmanager
     def command(
         self, *prefix: str, app: str = APP, output: int = subprocess.DEVNULL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -53,12 +54,16 @@ class Scene:
     def warm(self) -> None:
         """Have the one idle child begin a fresh blocking read, which stands for two seconds."""
         self.stage.ended(self.mark("warm"))
-        self.wait_until(self.reads, 5, "a new read")
+        self.stage.wait_until_waiting(1)
 
-    def reads(self, *, adopts: bool = False) -> bool:
-        """Whether a blocking read stands at the server; adopts: with the adoption behind it, which waits there, too."""
-        clients: list[dict[str, str]] = self.stage.app.broker.transport.client().client_list()
-        return any("b" in client["flags"] and (not adopts or client["qbuf"] != "0") for client in clients)
+    def wait_until_adopting(self) -> None:
+        """Until the adoption behind a blocking read has reached the server as well, where it waits for the read."""
+        with contextlib.closing(self.stage.app.broker.transport.client()) as client:
+            self.wait_until(
+                lambda: any("b" in each["flags"] and each["qbuf"] != "0" for each in client.client_list()),
+                5,
+                "the adoption behind the standing read",
+            )
 
     def live(self, handle: Any) -> str:
         """The live value of a task, '' where it has none."""

@@ -35,27 +35,21 @@ def zombies(parent: int) -> int:
 
 
 def replace_children(stage: Stage, server: PrivateServer, count: int) -> None:
-    """Runs of half as many, and after each a look: what the last two need more than the first one is what piles up."""
+    """Half of the run, a look, the other half, another look: each while both children wait and are connected."""
     worker = stage.worker(children=2)
     seen: list[tuple[int, int, int]] = []
     with server.client() as client:
-
-        def look() -> tuple[int, int, int]:
-            return descriptors(worker.pid), descriptors(worker.template_pids()[0]), len(client.client_list())
-
-        def is_flat() -> bool:
-            """Children that are starting or ending while one looks have connections more or fewer, and soon not."""
-            seen.append(look())
-            return all(now <= before + 2 for before, now in zip(seen[0], seen[-1], strict=True))
-
         for _ in range(3):
             handles = [item.handle for item in stage.app.enqueue_many("pid", [{} for _ in range(count // 2)])]
             for handle in handles:
                 assert stage.ended(handle, 60).attempt == 1
             stage.wait_until(lambda: len(worker.live_pids()) == 2, 10, "two children")
             stage.wait_until(lambda: zombies(worker.pid) == 0, 5, "no zombies")
-            stage.wait_until(is_flat, 5, f"as few descriptors and connections as at first: {seen}")
+            stage.wait_until_waiting(2)
+            seen.append((descriptors(worker.pid), descriptors(worker.template_pids()[0]), len(client.client_list())))
     assert len(worker.ready_pids()) > count
+    for before, after in zip(seen[1], seen[2], strict=True):
+        assert after <= before + 2, seen
 
 
 def test_descriptors_and_connections_stay_flat(open_stage: Callable[..., Stage], clean_server: PrivateServer) -> None:

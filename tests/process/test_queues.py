@@ -23,19 +23,12 @@ def commands(stage: Stage) -> int:
     return sum(facts["calls"] for facts in stage.app.broker.transport.client().info("commandstats").values())
 
 
-def wait_until_waiting(stage: Stage, children: int) -> None:
-    """Until so many children stand in a blocking read."""
-    client = stage.app.broker.transport.client()
-    stage.wait_until(lambda: client.info("clients")["blocked_clients"] >= children, 20, "children wait")
-    client.close()
-
-
 @pytest.mark.parametrize("queues", [["default"], ["other", "default", "third"]])
 def test_an_idle_worker_starts_a_task_of_a_new_band_at_once(stage: Stage, queues: list[str]) -> None:
     """Readers wait on bands in use only; the first use of another one wakes them (protocol 21)."""
     stage.worker(queues=queues)
     for band in BANDS:
-        wait_until_waiting(stage, 2)
+        stage.wait_until_waiting(2)
         sent = time.monotonic()
         task = stage.app.enqueue("mark", {"name": f"b{band}"}, priority=band)
         stage.ended(task, 10)
@@ -45,7 +38,7 @@ def test_an_idle_worker_starts_a_task_of_a_new_band_at_once(stage: Stage, queues
 def test_every_waiting_child_learns_of_a_new_band(stage: Stage) -> None:
     """Not only the one that a bell would wake first: the others start the next tasks of this band at once."""
     stage.worker(children=4, queues=["first", "default"])
-    wait_until_waiting(stage, 4)
+    stage.wait_until_waiting(4)
     sent = time.monotonic()
     for number in range(4):
         stage.app.enqueue("sleep", {"name": f"s{number}", "seconds": 1.0}, priority=9)
@@ -57,7 +50,7 @@ def test_every_waiting_child_learns_of_a_new_band(stage: Stage) -> None:
 def test_a_waiting_child_reads_bands_in_use_only(stage: Stage) -> None:
     """One stream a queue where nothing but the default priority was ever used."""
     stage.worker(children=1, queues=names(3))
-    wait_until_waiting(stage, 1)
+    stage.wait_until_waiting(1)
     client = stage.app.broker.transport.client()
 
     def reads() -> int:
@@ -65,10 +58,10 @@ def test_a_waiting_child_reads_bands_in_use_only(stage: Stage) -> None:
 
     before = reads()
     stage.ended(stage.app.enqueue("mark", {"name": "t"}, queue="q0001", priority=HOME_BAND), 5)
-    wait_until_waiting(stage, 1)
+    stage.wait_until_waiting(1)
     assert reads() == before
     stage.ended(stage.app.enqueue("mark", {"name": "u"}, queue="q0001", priority=1), 5)
-    wait_until_waiting(stage, 1)
+    stage.wait_until_waiting(1)
     stage.wait_until(lambda: reads() > before, 5, "the new band is read")
     client.close()
 
@@ -104,14 +97,14 @@ def test_a_thousand_queues_on_one_worker(stage: Stage) -> None:
     """Any of them is served at once, whatever its place and band; idle, the worker leaves Redis alone."""
     order = names(MANY)
     stage.worker(queues=order)
-    wait_until_waiting(stage, 2)
+    stage.wait_until_waiting(2)
     for number in (0, 1, 499, 998, 999):
         for band in (HOME_BAND, number % 5):
             sent = time.monotonic()
             task = stage.app.enqueue("mark", {"name": f"{number}-{band}"}, queue=order[number], priority=band)
             stage.ended(task, 10)
             assert time.monotonic() - sent < 1.0, (number, band)
-    wait_until_waiting(stage, 2)
+    stage.wait_until_waiting(2)
     time.sleep(5)  # a first sweep of everything
     before, began = commands(stage), time.monotonic()
     time.sleep(5)
@@ -127,7 +120,7 @@ def test_more_streams_than_one_read_waits_on(stage: Stage) -> None:
             stage.app.enqueue("mark", {"name": f"{queue}-{band}"}, queue=queue, priority=band)
     stage.worker(queues=order)
     stage.wait_until(lambda: len(stage.effects()) >= 1200, 60, "the backlog is worked off")
-    wait_until_waiting(stage, 2)
+    stage.wait_until_waiting(2)
     for number in (0, 150, 299):
         sent = time.monotonic()
         stage.ended(stage.app.enqueue("mark", {"name": f"late-{number}"}, queue=order[number], priority=0), 20)
@@ -138,7 +131,7 @@ def test_a_paused_queue_among_many_is_resumed(stage: Stage) -> None:
     """It is left out of reads while it is paused, whether or not it holds tasks, and served again afterwards."""
     order = names(20)
     stage.worker(queues=order)
-    wait_until_waiting(stage, 2)
+    stage.wait_until_waiting(2)
     assert stage.app.broker.pause(order[7])
     waiting = stage.app.enqueue("mark", {"name": "waits"}, queue=order[7])
     stage.ended(stage.app.enqueue("mark", {"name": "runs"}, queue=order[8]), 5)

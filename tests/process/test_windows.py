@@ -50,7 +50,7 @@ def before_the_read(scene: Scene) -> Reached:
 def between_read_and_adopt(scene: Scene) -> Reached:
     """The read has got the task; the adoption behind it has not reached the server."""
     # Else the one behind the read that stands is held, and that read gets the prelude.
-    scene.wait_until(lambda: scene.reads(adopts=True), 5, "the adoption behind the standing read")
+    scene.wait_until_adopting()
     hold = scene.gate.hold("adopt")
     scene.mark("prelude")
     pid = hold.wait()

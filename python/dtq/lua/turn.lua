@@ -136,9 +136,9 @@ elseif outcomes > 0 then
 end
 
 local function is_before(entry, other_entry)
-  local dash = find(other_entry, '-', 1, true)
   -- of two times of the same length the smaller one sorts first; within one time the shorter, then the smaller number
   if #entry == #other_entry then return entry < other_entry end
+  local dash = find(other_entry, '-', 1, true)
   if sub(entry, 1, dash) == sub(other_entry, 1, dash) then return #entry < #other_entry end
   return entry < other_entry and byte(entry, dash) == DASH
 end
