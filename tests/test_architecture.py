@@ -40,7 +40,8 @@ NEVER_AT_IMPORT = {
     "redis", "hiredis", "asyncio", "uvloop", "typer", "rich", "pydantic", "prometheus_client", "opentelemetry",
     "fastapi", "uvicorn", "nicegui",
 }  # fmt: skip
-IMPORT_BUDGET_MS = 70
+IMPORT_BUDGET = 1.8
+"""So many times as long as `import asyncio` may `import dtq` take; measured: 1.5."""
 LONGEST_FILE = 450
 
 
@@ -224,22 +225,30 @@ def test_documents_name_files_that_exist(document: str) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_importing_dtq_is_cheap() -> None:
-    """A web process that only enqueues pays for no more than it uses."""
+def _import_ms(module: str) -> float:
+    """Processor time of an import in a fresh interpreter."""
     program = (
         "import sys, time\n"
         "started = time.process_time()\n"
-        "import dtq\n"
+        f"import {module}\n"
         "print((time.process_time() - started) * 1000)\n"
-        f"print(*sorted({NEVER_AT_IMPORT!r} & sys.modules.keys()))\n"
+        f"print(*sorted({NEVER_AT_IMPORT!r} & sys.modules.keys()) if {module!r} == 'dtq' else ())\n"
     )
-    times: list[float] = []
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    elapsed, loaded = run.stdout.splitlines()
+    assert loaded.split() == []
+    return float(elapsed)
+
+
+def test_importing_dtq_is_cheap() -> None:
+    """A web process that only enqueues pays for no more than it uses."""
+    ours: list[float] = []
+    floors: list[float] = []
     for _ in range(12):
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-        elapsed, loaded = run.stdout.splitlines()
-        assert loaded.split() == []
-        times.append(float(elapsed))
-        # Processor time, and the best of some: what else the machine does is not the import's fault.
-        if min(times) <= IMPORT_BUDGET_MS:
+        # In turns, and the best of some: machines differ by a factor of two, and one machine from minute to minute.
+        floors.append(_import_ms("asyncio"))
+        ours.append(_import_ms("dtq"))
+        if len(ours) >= 3 and min(ours) <= IMPORT_BUDGET * min(floors):
             return
-    pytest.fail(f"import dtq took {min(times):.0f} ms at best, the budget is {IMPORT_BUDGET_MS} ms over bare Python")
+    took = f"import dtq took {min(ours):.0f} ms at best, import asyncio {min(floors):.0f} ms"
+    pytest.fail(f"{took}; the budget is {IMPORT_BUDGET} times as long")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,27 @@ from tests.process.harness import Stage
 from tests.process.scene import LEASE_S, RENEW_S, Scene
 from tests.servers import PrivateServer
 
+_STAGES = pytest.StashKey[list[Stage]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What fails once in hundreds of runs must tell all it can the first time."""
+    report = yield
+    if call.when == "call" and report.failed:
+        for stage in item.stash.get(_STAGES, []):
+            report.sections.extend(stage.story())
+    return report
+
 
 @pytest.fixture
-def open_stage(clean_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Callable[..., Stage]]:
+def open_stage(
+    request: pytest.FixtureRequest, clean_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil
+) -> Iterator[Callable[..., Stage]]:
     """Make a stage with settings of its own."""
-    stages: list[Stage] = []
+    stages = request.node.stash[_STAGES] = []
 
     def opened(**settings: Any) -> Stage:
         stages.append(Stage(clean_server.url, tmp_path, wait_until, **settings))
@@ -52,7 +68,9 @@ def durable_server() -> Iterator[PrivateServer]:
 
 
 @pytest.fixture
-def scene(durable_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Scene]:
+def scene(
+    request: pytest.FixtureRequest, durable_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil
+) -> Iterator[Scene]:
     """An empty durable server behind a gate, with a short lease."""
     durable_server.start()
     with durable_server.client() as client:
@@ -62,5 +80,6 @@ def scene(durable_server: PrivateServer, tmp_path: Path, wait_until: WaitUntil) 
         stage = Stage(durable_server.url, tmp_path, wait_until, lease_s=LEASE_S, renew_s=RENEW_S)
         scene = Scene(durable_server, gate, stage, wait_until, tmp_path)
         scene.load_scripts()
+        request.node.stash[_STAGES] = [stage]
         yield scene
         stage.close()

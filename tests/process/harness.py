@@ -13,11 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from dtq.app import App
-from dtq.errors import BrokerUnavailable
+from dtq.errors import BrokerUnavailable, DtqError
 from dtq.models import Task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,6 +222,24 @@ class Stage:
         """Whether nothing is queued, running or scheduled."""
         counts = self.app.broker.queue_counts(queue)
         return not (counts.waiting or counts.running or counts.scheduled)
+
+    def story(self) -> list[tuple[str, str]]:
+        """What explains a failed test: each worker's log, who holds what in the default queue, and its keys."""
+        told = [
+            (f"worker {worker.pid}, exit code {worker.process.poll()}", "\n".join(worker.log.splitlines()[-200:]))
+            for worker in self.workers
+        ]
+        lines = [f"now {now():.3f}"]
+        keys, broker = self.app.broker.keys, self.app.broker
+        with (
+            contextlib.suppress(DtqError, redis.RedisError),  # the test may have taken the server away
+            contextlib.closing(broker.transport.client()) as client,
+        ):
+            lines.append(f"consumers {broker.consumers('default')}")
+            lines.append(f"meta {client.hgetall(keys.meta('default'))}")
+            lines.append(f"schedule {client.zrange(keys.schedule('default'), 0, 20, withscores=True)}")
+            lines.extend(f"live {item}" for item in islice(client.hscan_iter(keys.live("default")), 50))
+        return [*told, ("queue default", "\n".join(lines))]
 
     def close(self) -> None:
         for worker in self.workers:
