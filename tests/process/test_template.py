@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from dtq._core import Slots
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed, Message
+from dtq.worker.template_process import TemplateProcess
 from tests.conftest import WaitUntil
 from tests.process.harness import APP, ROOT, family
 from tests.process.test_starting import UNUSABLE
@@ -132,3 +134,23 @@ def test_a_child_whose_supervisor_is_gone_before_its_hello_ends(tmp_path: Path, 
         child.close()
         wait_until(lambda: not started.forked(), 5, "its end")
         assert started.leave() == 0
+
+
+def test_a_template_that_is_killed_before_it_hears_anything_does_not_take_its_supervisor_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker's start and its replacing of a dead template both come here; its pidfd tells them of this one."""
+    opened = os.pidfd_open
+
+    def opened_too_late(pid: int) -> int:
+        descriptor = opened(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert select.select([descriptor], [], [], 20)[0]
+        return descriptor
+
+    monkeypatch.setattr(os, "pidfd_open", opened_too_late)
+    descriptor = os.memfd_create("slots")
+    killed = TemplateProcess(APP, descriptor, preload=True, log_level=30)
+    assert killed.receive() is None
+    assert killed.end() == "signal SIGKILL"
+    os.close(descriptor)

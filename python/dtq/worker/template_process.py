@@ -27,7 +27,7 @@ class TemplateProcess:
         self.pidfd = os.pidfd_open(self._process.pid)
         LOGGER.debug("template started (pid %d)", self._process.pid)
         self.ready = False
-        self.channel.send(
+        self._tell(
             {
                 "say": "boot",
                 "supervisor": os.getpid(),
@@ -40,11 +40,14 @@ class TemplateProcess:
 
     def configure(self, message: Message) -> None:
         """Tell it what its children need; from then on it may be asked for some."""
+        self.ready = self._tell(message)
+
+    def _tell(self, message: Message) -> bool:
+        """Say something; False if it is dead already, of which its pidfd tells in a moment."""
         try:
-            self.channel.send(message)
+            return self.channel.send(message)
         except ChannelClosed:
-            return  # it is dead; its pidfd tells in a moment
-        self.ready = True
+            return False
 
     @property
     def pid(self) -> int:
