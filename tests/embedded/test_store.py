@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from tests.conftest import WaitUntil
 from tests.embedded.processes import (
     alive,
     make_program,
@@ -303,7 +304,7 @@ def test_a_server_that_ends_at_once_shows_its_log(directory: Path) -> None:
 
 
 def test_a_server_that_never_answers_is_not_waited_for_forever(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     monkeypatch.setattr(launch, "START_TIMEOUT_S", 0.3)
     directory.mkdir()
@@ -311,6 +312,7 @@ def test_a_server_that_never_answers_is_not_waited_for_forever(
     server = make_program(directory / "server", script)
     with pytest.raises(StoreError, match=r"did not answer for 0\.3 s; .*server\.log is empty"):
         open_store(directory, str(server), linger_s=0)
-    running = read_running(directory)
+    # On a busy machine the guard may not have come to start it within that time.
+    running = wait_until(lambda: read_running(directory), 10, "server.json")
     assert running is not None
     wait_until_gone(running.pid)
