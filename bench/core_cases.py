@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
+
+import orjson
 
 from dtq import _core
 
@@ -110,6 +113,42 @@ def running_slots() -> _core.Slots:
     return SLOTS
 
 
+def averaged(*took_ns: int) -> _core.Average:
+    """What is known of handlers that took so long."""
+    average = _core.Average()
+    for took in took_ns:
+        average.ran(took)
+    return average
+
+
+class Executor:
+    """One handler that returns what it is given."""
+
+    function = staticmethod(dict)
+    names = frozenset(PAYLOAD)
+    is_async = wants_context = False
+    recent_ns = -1
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"{name}: a plain success needs nothing of it")
+
+
+def new_loop() -> _core.SyncLoop:
+    """A loop of sync handlers, in which time stands still."""
+    return _core.SyncLoop(
+        slots=offering_slots(), child=0, average=_core.Average(), executor=Executor(), routes={"mail.send": Executor()},
+        loads=orjson.loads, boottime_ns=lambda: 7, collect=print, collects=True, inlines=True, timeout_ns=0,
+        claim_max=2, result_max_bytes=MAX_BYTES,
+    )  # fmt: skip
+
+
+def looped() -> tuple[str, list[str]]:
+    """One claim goes through a loop."""
+    SLOTS.set_safe_until(8)
+    outcomes = _core.Outcomes("w")
+    return new_loop().run(deque([CLAIM]), 0, "default", outcomes, None, 0, 1), outcomes.ids
+
+
 def once(make: Callable[[], Any], work: Callable[[Any], object], look: Callable[[Any], object]) -> Callable[[], object]:
     """Work on an object made for it; what the object then looks like."""
 
@@ -205,6 +244,10 @@ METHODS: Final[dict[str, Case]] = {
     ),
     "Slots.finish": Case(once(running_slots, lambda slots: slots.finish(0, 0), lambda slots: slots.rows(0)), []),
     "Slots.rows": Case(lambda: running_slots().rows(0)[0].entry, ENTRY),
+    "Average.__new__": Case(lambda: _core.Average().ns, 0.0),
+    "Average.ran": Case(lambda: averaged(1000, 0).ns, 475.0),
+    "SyncLoop.__new__": Case(lambda: new_loop().done, 0),
+    "SyncLoop.run": Case(looped, ("used", [ID])),
 }
 
 ATTRIBUTES: Final[dict[str, Case]] = {
@@ -235,6 +278,8 @@ ATTRIBUTES: Final[dict[str, Case]] = {
         place=0, entry=ENTRY, queue=0, band=5, seq=1, attempt=1, started_ns=7, limit_ns=0,
     ),
     "Slots": read(SLOTS, children=1, places=1),
+    "Average": Case(lambda: averaged(1000).ns, 500.0, ("ns",)),
+    "SyncLoop": read(new_loop(), executing=0, done=0, oldest_ns=0, leaving=False),
 }  # fmt: skip
 """By class: one read of all of its attributes."""
 

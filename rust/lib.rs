@@ -10,6 +10,7 @@ pub mod error;
 pub mod ids;
 pub mod json;
 pub mod raw_json;
+pub mod recent;
 pub mod record;
 pub mod resp;
 pub mod schedule;

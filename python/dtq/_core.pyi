@@ -16,7 +16,9 @@ prime 0x100000001b3) over, for `Cargo.toml` and every `rust/**/*.rs`, sorted by 
 repository root with `/` between parts: path, 0x00, content, 0x00; written as 16 lower-case hex digits.
 """
 
-from typing import Final, Literal, final
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Protocol, final
 
 __all__ = [
     "DEBUG_BUILD",
@@ -24,6 +26,7 @@ __all__ = [
     "SOURCE_FINGERPRINT",
     "TIMING_BOUNDS_NS",
     "WIRE_VERSION",
+    "Average",
     "Chunk",
     "Claim",
     "CoreError",
@@ -34,6 +37,7 @@ __all__ = [
     "Record",
     "SlotRow",
     "Slots",
+    "SyncLoop",
     "TurnReply",
     "check_json",
     "encode_json",
@@ -515,3 +519,77 @@ class Slots:
 
     def rows(self, child: int) -> list[SlotRow]:
         """The executing attempts; a row that is being written (the handler is not running yet) is left out."""
+
+@final
+class Average:
+    """How long the handlers of a child took of late. A slow one counts at once, quick ones slowly."""
+
+    def __new__(cls) -> Average: ...
+    @property
+    def ns(self) -> float:
+        """In nanoseconds; 0 while none has run."""
+
+    def ran(self, took_ns: int) -> None:
+        """A handler took so long."""
+
+class _Executor(Protocol):
+    def run(self, claim: Claim, route: Any, queue: str, /) -> object: ...
+    def context(self, claim: Claim, queue: str, /) -> object: ...
+    def raised(self, claim: Claim, route: Any, error: BaseException, /) -> object: ...
+    def checked(self, claim: Claim, result: object, /) -> object: ...
+    def end_if_forked(self, error: BaseException | None, /) -> None: ...
+
+@final
+class SyncLoop:
+    """Runs the sync handlers of one child, one after the other, in the thread that calls it.
+
+    executor and routes: an Executor and its routes by task type, of which `names`, `function`, `is_async`,
+    `wants_context`, `recent_ns` and `handler.problem` are used. loads: decodes a payload. boottime_ns: the clock of the
+    slots. collect: takes what is no plain success, and everything where collects is false: index, claim, result, end
+    in ms, ns taken. inlines: handlers are called from here, not by `executor.run`. timeout_ns: limit of tasks without
+    one of their own, 0: none. claim_max: so many outcomes are settled before another handler.
+    """
+
+    def __new__(
+        cls,
+        *,
+        slots: Slots,
+        child: int,
+        average: Average,
+        executor: _Executor,
+        routes: Mapping[str, Any],
+        loads: Callable[[bytes], object],
+        boottime_ns: Callable[[], int],
+        collect: Callable[[int, Claim, object, int, int], None],
+        collects: bool,
+        inlines: bool,
+        timeout_ns: int,
+        claim_max: int,
+        result_max_bytes: int,
+    ) -> SyncLoop: ...
+    executing: int
+    """Number of the claim whose handler runs, 0 for none. An interruption sets it to 0: it comes once."""
+    done: int
+    """How many attempts this child has ended."""
+    oldest_ns: int
+    """When the oldest outcome that is not yet settled ended; 0 for none."""
+    leaving: bool
+    """Whether nothing more is to begin."""
+
+    def run(
+        self,
+        claims: deque[Claim],
+        index: int,
+        queue: str,
+        outcomes: Outcomes,
+        noted: list[Any] | None,
+        clock_offset_ns: int,
+        most: int,
+    ) -> Literal["used", "settle", "elsewhere", "revoked", "stop"]:
+        """Runs claims of one queue from the left, `most` at most, and takes each out before it begins.
+
+        noted: takes (place among the outcomes, claim, None, ns taken) of each plain success. What ended it: "used", all
+        or `most` have run; "settle", outcomes have waited long enough to be settled before the next handler;
+        "elsewhere", the next claim is for no sync handler; "revoked", the one taken out may not begin, nor those behind
+        it; "stop", it is leaving, or past the lease. Raises what a callable raises, or a signal's Python handler.
+        """

@@ -1,7 +1,7 @@
 """One attempt of a task as named steps: resolve, decode, fit, call, classify. Knows no Redis.
 
-A success is the handler's own return value; everything else is an `Outcome`, which no handler can return. The path
-of a success makes no object of its own: it is walked a hundred thousand times a second.
+A success is the handler's own return value; everything else is an `Outcome`, which no handler can return. The core's
+SyncLoop takes the same steps where nothing goes wrong (rust/python/sync_loop.rs), and comes here for the rest.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class Executor:
         self._draw = draw
         self._backoff = Backoff(settings.backoff_base_s, settings.backoff_max_s, settings.backoff_jitter)
         self._process = os.getpid()
+        self.inlines = type(self).run is Executor.run
+        """Whether the core may call handlers itself: where `run` does nothing beside it."""
         self.releasing = False
         """Set when the worker interrupts handlers to stop; before that a `TaskReleased` is the handler's own doing."""
         self.routes = {handler.name: Route(handler, self._backoff) for handler in registry}
@@ -112,10 +114,17 @@ class Executor:
             else:
                 result = route.function(**arguments)
         except BaseException as error:
-            self.end_if_forked(error)
-            return self.classify(claim, route, error)
-        if os.getpid() != self._process:
-            end_forked(None)
+            return self.raised(claim, route, error)
+        self.end_if_forked(None)
+        return self.checked(claim, result)
+
+    def raised(self, claim: Claim, route: Route, error: BaseException) -> Outcome:
+        """The outcome of a call that has raised."""
+        self.end_if_forked(error)
+        return self.classify(claim, route, error)
+
+    def checked(self, claim: Claim, result: object) -> object:
+        """The result; an Outcome where the handler returned something by mistake."""
         if type(result) not in _PLAIN and (mistake := check_result(result)) is not None:
             return self.mistaken_result(claim, mistake)
         return result

@@ -11,6 +11,8 @@ MESSAGE_BYTES = 2000
 """How much of an error message is kept."""
 
 _INTERRUPTIONS = (TaskTimeout, TaskCancelled, TaskReleased)
+_CALLERS = frozenset({"dtq.executor", "dtq.worker.async_runner", "dtq.worker.traced"})
+"""Modules that call handlers; the core, which calls most of them, has no frames."""
 
 
 def class_name(error: BaseException) -> str:
@@ -50,9 +52,11 @@ def traceback_of(error: BaseException, most_bytes: int) -> str:
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
-    """Without the executor's frame, which says nothing to the handler's author."""
+    """Without the frames that led to the handler, which say nothing to its author."""
     trace = error.__traceback__
-    return trace.tb_next or trace if trace is not None else None
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _CALLERS:
+        trace = trace.tb_next
+    return trace or error.__traceback__
 
 
 def clean(text: str, most_bytes: int) -> str:

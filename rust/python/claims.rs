@@ -47,7 +47,7 @@ pub struct Claim {
     #[pyo3(get)]
     dead_letter: bool,
     #[pyo3(get)]
-    error: Option<Py<PyString>>,
+    pub error: Option<Py<PyString>>,
     extras: Range<usize>,
     payload_start: usize,
     tail_start: usize,
@@ -73,7 +73,7 @@ impl Claim {
 #[pymethods]
 impl Claim {
     #[getter]
-    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+    pub fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(
             py,
             self.envelope.as_bytes(py).get(self.payload_start..).unwrap_or_default(),

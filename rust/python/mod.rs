@@ -1,6 +1,6 @@
 //! `dtq._core`: the boundary to Python, one file for each part. Documentation for users is `python/dtq/_core.pyi`.
 //!
-//! Python owns the objects; nothing here detaches from the interpreter or calls back into Python code.
+//! Python owns the objects; nothing here detaches from the interpreter, and only `sync_loop` calls back into Python code.
 
 // The names and signatures are those of the stub, which documents them; `mypy.stubtest` compares the two.
 #![allow(missing_docs)]
@@ -11,6 +11,7 @@ mod payload;
 mod records;
 mod schedule;
 mod slots;
+mod sync_loop;
 mod turn;
 
 use crate::envelope::FOREVER_MS;
@@ -98,5 +99,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     claims::register(module)?;
     turn::register(module)?;
     schedule::register(module)?;
-    slots::register(module)
+    slots::register(module)?;
+    sync_loop::register(module)
 }

@@ -36,7 +36,7 @@ impl Slots {
         )))
     }
 
-    fn check_place(&self, child: usize, place: usize) -> PyResult<()> {
+    pub fn check_place(&self, child: usize, place: usize) -> PyResult<()> {
         self.check_child(child)?;
         if place < self.slots.places() {
             return Ok(());
@@ -45,6 +45,51 @@ impl Slots {
             "place {place} of {}",
             self.slots.places()
         )))
+    }
+}
+
+/// What a claim's own limit is made of, beside the claim.
+pub struct Limits {
+    /// The time limit of tasks that have none of their own; 0: no limit.
+    pub timeout_ns: u64,
+    /// Redis' clock less that of the rows.
+    pub clock_offset_ns: i64,
+}
+
+impl Slots {
+    pub fn inner(&self) -> &slots::Slots {
+        &self.slots
+    }
+
+    /// Begins a claim and writes its row; `at`: child and place, which the caller has checked.
+    pub fn enter_claim(
+        &self,
+        at: (usize, usize),
+        claim: &Claim,
+        queue: u16,
+        now_ns: u64,
+        limits: &Limits,
+        py: Python<'_>,
+    ) -> PyResult<bool> {
+        let entry = parse_entry(claim.entry.as_bytes(py))
+            .ok_or_else(|| Refused::invalid("entry", "must be a stream entry id, <ms>-<seq>"))?;
+        if !self.slots.begin(at.0, claim.seq) {
+            return Ok(false);
+        }
+        self.slots.start(
+            at.0,
+            at.1,
+            &Row {
+                entry,
+                queue,
+                band: claim.band,
+                seq: claim.seq,
+                attempt: u32::try_from(claim.attempt).unwrap_or(u32::MAX),
+                started_ns: now_ns,
+                limit_ns: claim.limit_ns(py, now_ns, limits.timeout_ns, limits.clock_offset_ns),
+            },
+        );
+        Ok(true)
     }
 }
 
@@ -156,27 +201,11 @@ impl Slots {
         clock_offset_ns: i64,
     ) -> PyResult<bool> {
         self.check_place(child, place)?;
-        let py = claim.py();
-        let claim = claim.get();
-        let entry = parse_entry(claim.entry.as_bytes(py))
-            .ok_or_else(|| Refused::invalid("entry", "must be a stream entry id, <ms>-<seq>"))?;
-        if !self.slots.begin(child, claim.seq) {
-            return Ok(false);
-        }
-        self.slots.start(
-            child,
-            place,
-            &Row {
-                entry,
-                queue,
-                band: claim.band,
-                seq: claim.seq,
-                attempt: u32::try_from(claim.attempt).unwrap_or(u32::MAX),
-                started_ns: now_ns,
-                limit_ns: claim.limit_ns(py, now_ns, timeout_ns, clock_offset_ns),
-            },
-        );
-        Ok(true)
+        let limits = Limits {
+            timeout_ns,
+            clock_offset_ns,
+        };
+        self.enter_claim((child, place), claim.get(), queue, now_ns, &limits, claim.py())
     }
 
     fn finish(&self, child: usize, place: usize) -> PyResult<()> {

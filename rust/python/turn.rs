@@ -114,7 +114,7 @@ impl Outcomes {
         })
     }
 
-    fn __len__(&self) -> usize {
+    pub fn __len__(&self) -> usize {
         self.buffer.len()
     }
 
@@ -131,7 +131,7 @@ impl Outcomes {
     }
 
     #[pyo3(signature = (claim, result, ended_ms, max_bytes, took_ns = None))]
-    fn succeed(
+    pub fn succeed(
         &mut self,
         claim: &Bound<'_, Claim>,
         result: &Bound<'_, PyAny>,

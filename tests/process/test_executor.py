@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 import dtq
-from dtq._core import Claim, EnvelopeHead, parse_claims
+from dtq._core import Average, Claim, EnvelopeHead, Outcomes, Slots, SyncLoop, parse_claims
+from dtq.clock import SYSTEM
 from dtq.executor import Executor
 from dtq.failure import class_name, message_of, traceback_of
 from dtq.models import Outcome
@@ -38,7 +43,33 @@ def run(
     app.task(name="t", **options)(function)
     executor = Executor(app.registry, Settings(), "worker", draw=lambda: 0.5)
     executor.releasing = releasing
-    return executor.run(of or claim(payload or {}), executor.routes["t"], "default")
+    claimed = of or claim(payload or {})
+    result = executor.run(claimed, executor.routes["t"], "default")
+    assert without_traceback(result_of_loop(executor, claimed)) == without_traceback(result)
+    return result
+
+
+def without_traceback(result: object) -> object:
+    """One that was raised twice has both ways in it."""
+    return replace(result, traceback="") if isinstance(result, Outcome) else result
+
+
+def result_of_loop(executor: Executor, claimed: Claim) -> object:
+    """What the core's loop makes of the same: it calls handlers itself."""
+    collected: list[object] = []
+    memory = os.memfd_create("slots")
+    slots = Slots(memory, 1, 1, True)
+    os.close(memory)
+    slots.set_safe_until(2**63)
+    slots.offer(0, claimed.seq, 1)
+    loop = SyncLoop(
+        slots=slots, child=0, average=Average(), executor=executor, routes=executor.routes, loads=orjson.loads,
+        boottime_ns=SYSTEM.boottime_ns, collect=lambda *attempt: collected.append(attempt[2]), collects=False,
+        inlines=executor.inlines, timeout_ns=0, claim_max=10, result_max_bytes=1000,
+    )  # fmt: skip
+    assert loop.run(deque([claimed]), 0, "default", Outcomes("worker"), None, 0, 1) == "used"
+    (result,) = collected
+    return result
 
 
 def raising(error: BaseException) -> Callable[[], None]:

@@ -14,7 +14,7 @@ def grown(pace: Pace, size: int, turns: int = 10) -> int:
     for _ in range(turns):
         count = pace.want(ROOM)
         pace.claimed(count, count * size)
-        pace.ran(QUICK_NS)
+        pace.average.ran(QUICK_NS)
     return pace.want(ROOM)
 
 
@@ -27,7 +27,7 @@ def test_a_claim_starts_with_one_and_grows_to_the_most() -> None:
 def test_slow_handlers_are_claimed_one_by_one() -> None:
     pace = Pace(0.02, 100)
     grown(pace, 200)
-    pace.ran(1_000_000_000)
+    pace.average.ran(1_000_000_000)
     assert pace.want(ROOM) == 1
 
 
@@ -39,7 +39,7 @@ def test_slow_handlers_share_what_waits_until_the_queue_proves_deep() -> None:
         asked.append(count := pace.want(ROOM))
         pace.claimed(count, 200 * count)
         for _ in range(count):
-            pace.ran(5_000_000)
+            pace.average.ran(5_000_000)
     assert asked[:7] == [1] * 7
     assert asked[-1] == 4, "a deep queue is claimed by the whole budget"
     pace.emptied()
@@ -50,7 +50,7 @@ def test_a_turn_that_brings_less_than_was_asked_for_shows_a_shallow_queue() -> N
     pace = Pace(0.02, 1000)
     grown(pace, 200, turns=30)
     for _ in range(60):
-        pace.ran(1_000_000)
+        pace.average.ran(1_000_000)
     assert pace.want(ROOM) == 20
     pace.claimed(3, 600)
     assert pace.want(ROOM) == 1
@@ -60,7 +60,7 @@ def test_a_turn_that_brings_all_there_is_room_for_is_a_full_one() -> None:
     """In a child with few places for async handlers, or with few tasks left to its life."""
     pace = Pace(0.02, 1000)
     for _ in range(30):
-        pace.ran(1_000_000)
+        pace.average.ran(1_000_000)
         assert pace.want(1) == 1
         pace.claimed(1, 200)
     assert pace.want(0) == 0, "for who settles only"

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from functools import partial
 from types import FrameType
 
-from dtq._core import Claim, Slots
+import orjson
+
+from dtq._core import Claim, Slots, SyncLoop
 from dtq.broker import Broker
 from dtq.clock import SYSTEM
 from dtq.errors import BrokerUnavailable, GroupLost, TaskCancelled
-from dtq.executor import INTERRUPTION_KINDS, INTERRUPTIONS, Executor, Route
+from dtq.executor import INTERRUPTION_KINDS, Executor
 from dtq.models import Outcome
 from dtq.settings import Settings
 from dtq.worker.async_runner import AsyncRunner
@@ -31,13 +33,8 @@ from dtq.worker.rounds import Rounds
 from dtq.worker.turns import Adopted, Identity, Turns
 from dtq.worker.waiter import LONGEST_S, PAUSED_MS, Waiter
 
-_SLOW_NS = 1_000_000
-"""Before a handler that takes longer than this, outcomes that wait are settled."""
 _AHEAD_NS = 50_000_000
 """Before a handler that takes less than this, the answer to that settle is not waited for: it comes meanwhile."""
-_OLD_NS = 5_000_000
-"""No outcome waits longer than this for its settle, if handlers are quick."""
-
 _STEP_ASIDE_S = 0.1
 """How long a child reads nothing, to look again, while a task waits to be alone (protocol 19)."""
 
@@ -77,14 +74,26 @@ class Child:
         self._alone = False
         """A claim in hand or in flight must be alone (protocol 19): none begins beside it, and no turn claims."""
         self._leaving: str | None = None
-        self._executing = 0
-        self._done = 0
-        self._oldest_ns = 0
         self._clock_offset_ns = 0
         self._backoff_s = 0.0
         self._interruption: str | None = None
         self._timeout_ns = round(settings.timeout_s * 1e9)
         self._last_task = settings.max_tasks_per_child or sys.maxsize
+        self._loop = SyncLoop(
+            slots=slots,
+            child=identity.number,
+            average=self._pace.average,
+            executor=executor,
+            routes=executor.routes,
+            loads=orjson.loads,
+            boottime_ns=SYSTEM.boottime_ns,
+            collect=self._collect_beside if self._mixed else self._turns.collect,
+            collects=not self._mixed,  # else another thread takes part, and the lock is needed
+            inlines=executor.inlines,
+            timeout_ns=self._timeout_ns,
+            claim_max=settings.claim_max,
+            result_max_bytes=settings.result_max_bytes,
+        )
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
@@ -131,6 +140,11 @@ class Child:
                 self._work()
         return True
 
+    def _leave_for(self, why: str) -> None:
+        """Begin nothing more; the first reason counts."""
+        self._leaving = self._leaving or why
+        self._loop.leaving = True
+
     def _leave(self) -> bool:
         """Settle what has ended and wait for what has begun. Unbegun claims are handed back by the supervisor."""
         self._batches.clear()
@@ -162,7 +176,7 @@ class Child:
 
     def _want(self) -> int:
         """How many tasks the next turn claims."""
-        room = max(1, self._last_task - self._done)
+        room = max(1, self._last_task - self._loop.done)
         if self._has_async:
             room = min(room, len(self._runner.free_places))
         return self._pace.want(room)
@@ -185,7 +199,7 @@ class Child:
                 if not adopts and (self._batches or yields):
                     break  # here, before the rounds look at what is less important
             if not self._turns.waiting:
-                self._oldest_ns = 0
+                self._loop.oldest_ns = 0
         return bool(self._batches)
 
     def _held(self, index: int) -> list[int]:
@@ -251,68 +265,33 @@ class Child:
     def _work(self) -> None:
         """Run the first batch until it is used up, revoked, or something more urgent stands."""
         index, claims = self._batches[0]
-        queue, number, slots = self._queues[index], self._number, self._slots
-        outcomes, lock = self._turns.outcomes[index], self._turns.lock
-        routes, run, boottime = self._executor.routes, self._executor.run, SYSTEM.boottime_ns
-        collect, ran, enter, finish = self._turns.collect, self._pace.ran, slots.enter, slots.finish
-        claim_max, last_task = self._settings.claim_max, self._last_task
-        timeout_ns, offset_ns = self._timeout_ns, self._clock_offset_ns
-        alone, mixed = self._alone, self._mixed
-        now = boottime()
+        loop, queue = self._loop, self._queues[index]
+        outcomes, noted = self._turns.outcomes[index], self._turns.noted(index)
         while claims:
-            claim = claims[0]
-            if alone:
-                if not self._may_begin(takes_place=False):
-                    return
-                now = boottime()
-            route = routes.get(claim.task_type)
-            recent_ns = route.recent_ns if route is not None else 0
-            if self._oldest_ns and (
-                recent_ns > _SLOW_NS or recent_ns < 0 or now - self._oldest_ns > _OLD_NS or len(outcomes) >= claim_max
-            ):
-                self._settle(ahead=index if 0 < recent_ns < _AHEAD_NS else None)
-                now = boottime()
-            if self._leaving is not None or now >= slots.safe_until():  # last of all: a settle may take long
+            if self._leaving is not None or (self._alone and not self._may_begin(takes_place=False)):
                 return
-            if route is None or claim.error is not None or route.is_async:
-                if not self._begin_elsewhere(index, claim, route):
+            most = 1 if self._alone else self._last_task - loop.done
+            end = loop.run(claims, index, queue, outcomes, noted, self._clock_offset_ns, most)
+            if self._interruption is not None or loop.done >= self._last_task:
+                self._leave_for(self._interruption or _ENOUGH)
+            if end == "settle":
+                route = self._executor.routes.get(claims[0].task_type)
+                self._settle(ahead=index if route is not None and 0 < route.recent_ns < _AHEAD_NS else None)
+                noted = self._turns.noted(index)
+            elif end == "elsewhere":
+                if not self._begin_elsewhere(index, claims[0]):
                     return
                 claims.popleft()
-                now = boottime()
-                continue
-            claims.popleft()
-            try:
-                # The mark stands before the row, which the supervisor reads and may ask an interruption for.
-                self._executing = claim.seq
-                if not enter(number, 0, claim, index, now, timeout_ns, offset_ns):
-                    self._executing = 0
-                    self._batches.clear()
-                    return
-                result = run(claim, route, queue)
-                self._executing = 0
-            except INTERRUPTIONS as error:
-                self._executing = 0
-                result = self._executor.classify(claim, route, error)
-            ended = boottime()
-            finish(number, 0)
-            took = ended - now
-            route.recent_ns = took if recent_ns < 0 else recent_ns + ((took - recent_ns) >> 2)
-            ran(took)
-            ended_ms = (ended + offset_ns) // 1_000_000
-            if mixed:
-                with lock:
-                    collect(index, claim, result, ended_ms, took)
-            else:  # no other thread takes part
-                collect(index, claim, result, ended_ms, took)
-            self._oldest_ns = self._oldest_ns or ended
-            self._done += 1
-            now = ended
-            if self._interruption is not None or self._done >= last_task:
-                self._leaving = self._leaving or self._interruption or _ENOUGH
+            elif end == "revoked":
+                self._batches.clear()
+                return
+            elif end == "stop":
+                return
         self._batches.popleft()
 
-    def _begin_elsewhere(self, index: int, claim: Claim, route: Route | None) -> bool:
+    def _begin_elsewhere(self, index: int, claim: Claim) -> bool:
         """Begin a claim that does not run in this thread; False if it may not begin now, or not any more."""
+        route = self._executor.routes.get(claim.task_type)
         runs = route is not None and claim.error is None
         if not self._may_begin(takes_place=runs):
             return False
@@ -328,12 +307,12 @@ class Child:
         else:
             limit = claim.limit_ns(now, self._timeout_ns, self._clock_offset_ns)
             outcome = self._runner.begin(index, claim, route, self._queues[index], now, limit)
-            self._pace.ran(20_000)
+            self._pace.average.ran(20_000)
         if outcome is not None:
             with self._turns.lock:
                 self._turns.collect(index, claim, outcome, (now + self._clock_offset_ns) // 1_000_000, -1)
-            self._oldest_ns = self._oldest_ns or now
-            self._done += 1
+            self._loop.oldest_ns = self._loop.oldest_ns or now
+            self._loop.done += 1
         return True
 
     def _may_begin(self, *, takes_place: bool) -> bool:
@@ -366,16 +345,21 @@ class Child:
             ended_ms = (attempt.ended_ns + self._clock_offset_ns) // 1_000_000
             self._turns.collect(attempt.index, attempt.claim, attempt.result, ended_ms, attempt.took_ns)
             self._runner.free(attempt)
-            self._oldest_ns = self._oldest_ns or attempt.ended_ns
-            self._done += 1
-        if self._done >= self._last_task:
-            self._leaving = self._leaving or _ENOUGH
+            self._loop.oldest_ns = self._loop.oldest_ns or attempt.ended_ns
+            self._loop.done += 1
+        if self._loop.done >= self._last_task:
+            self._leave_for(_ENOUGH)
+
+    def _collect_beside(self, index: int, claim: Claim, result: object, ended_ms: int, took_ns: int) -> None:
+        """As Turns.collect, where the loop's thread collects as well."""
+        with self._turns.lock:
+            self._turns.collect(index, claim, result, ended_ms, took_ns)
 
     def _settle(self, ahead: int | None = None) -> None:
         """Send every collected outcome, claiming nothing. ahead: a queue whose answer is not waited for."""
         with self._turns.lock:
             self._turns.settle() if ahead is None else self._turns.settle_ahead(ahead)
-            self._oldest_ns = 0
+            self._loop.oldest_ns = 0
 
     def _async_ended(self) -> None:
         """In the loop's thread, after each async attempt: wake the main thread, or settle beside its sync handler."""
@@ -386,7 +370,7 @@ class Child:
 
     def _settle_beside(self) -> None:
         """Settle async outcomes from another thread while a sync handler keeps the main one busy."""
-        if not self._executing:
+        if not self._loop.executing:
             if self._runner.ended:  # the main thread is about to take them, or to begin a handler
                 self._runner.call_later(0.01, self._settle_beside)
             return
@@ -425,7 +409,7 @@ class Child:
         try:
             while (message := self._channel.receive()) is not None:
                 if message["say"] == "leave":
-                    self._leaving = self._leaving or message["why"]
+                    self._leave_for(message["why"])
                 elif message["say"] == "interrupt":
                     self._interrupt(message["place"], message["seq"], message["kind"], message["text"])
         except ChannelClosed:
@@ -443,8 +427,8 @@ class Child:
         self._executor.releasing = self._executor.releasing or kind == "released"
         if place:
             self._runner.interrupt(place, seq, error)
-        elif self._executing == seq:
+        elif self._loop.executing == seq:
             # Once only, and never after the handler has returned: the mark goes before the exception flies.
-            self._executing = 0
+            self._loop.executing = 0
             self._interruption = f"interrupted ({kind})"
             raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dtq._core import Average
 from dtq.broker.working import TURN_BYTES
 
 _GROWTH = 4
@@ -20,17 +21,12 @@ class Pace:
     def __init__(self, budget_s: float, most: int) -> None:
         self._budget_ns = budget_s * 1e9
         self._most = most
-        self._average_ns = 0.0
+        self.average = Average()
+        """Of the times that handlers took; whoever has run one adds to it."""
         self._average_bytes = 1.0
         self._last = 0
         self._asked = 1
         self._full = 0
-
-    def ran(self, nanoseconds: int) -> None:
-        """A handler took this long."""
-        # A slow one counts at once, quick ones slowly: claiming too much is worse than claiming too little.
-        weight = 0.5 if nanoseconds > self._average_ns else 0.05
-        self._average_ns += weight * (nanoseconds - self._average_ns)
 
     def claimed(self, count: int, size: int) -> None:
         """A turn brought this many tasks, of `size` bytes together."""
@@ -46,10 +42,11 @@ class Pace:
 
     def want(self, room: int) -> int:
         """How many to ask for, of at most `room`: a turn that brings so many is a full one, too."""
-        if not self._average_ns:
+        average_ns = self.average.ns
+        if not average_ns:
             return min(1, room)
         budget_ns = self._budget_ns * (1 + self._full) / (1 + _EARNED)
-        fits = int(budget_ns / max(self._average_ns, 1000.0))
+        fits = int(budget_ns / max(average_ns, 1000.0))
         carries = int(_FILL * TURN_BYTES / self._average_bytes)
         self._asked = min(room, max(1, min(fits, carries, self._most, max(_GROWTH, self._last * _GROWTH))))
         return self._asked

@@ -14,7 +14,7 @@ from dtq.executor import Executor
 from dtq.models import Outcome
 from dtq.transport import Begun
 from dtq.worker.journal import LOGGER
-from dtq.worker.outcome_log import OutcomeLog
+from dtq.worker.outcome_log import Note, OutcomeLog
 
 # After a lost reply the next claim number is beyond all that the lost send, and the recovery of everything it and
 # earlier ones claimed, can have used. Numbers are 48 bits wide: room for 280 million losses.
@@ -83,6 +83,10 @@ class Turns:
         self._aside: dict[int, float] = {}
         self._tell_at: dict[int, float] = {}
         self._stale_told = False
+
+    def noted(self, index: int) -> list[Note] | None:
+        """Where whoever adds a success to the outcomes of a queue notes it for the log; None: it is not logged."""
+        return self._log.noted[index] if self._log_successes else None
 
     def collect(self, index: int, claim: Claim, result: object, ended_ms: int, took_ns: int) -> None:
         """Keep how an attempt ended, a result or an Outcome, for the next turn. The caller holds `lock`.
