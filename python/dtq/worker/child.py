@@ -430,5 +430,6 @@ class Child:
         elif self._loop.executing == seq:
             # Once only, and never after the handler has returned: the mark goes before the exception flies.
             self._loop.executing = 0
+            self._loop.leaving = True  # what it has left behind ends with this child: no claim begins after it
             self._interruption = f"interrupted ({kind})"
             raise error
