@@ -31,6 +31,11 @@ ENTRY: Final = b"1700000000000-0"
 LIVE: Final = b"r:1:0:1700000000000-0:host-abcdefgh.0.1:1:1700000000000:"
 RECORD: Final = _core.encode_record(4, 1, 0, 1, 2, 3, LIVE, b"{}", ENVELOPE)
 TURN: Final[list[object]] = [b"d", b"1700000000000", ENTRY, ID.encode(), 5, ENVELOPE]
+DELIVERY: Final = b"*1\r\n*2\r\n$8\r\nstream:5\r\n*1\r\n*2\r\n$15\r\n%b\r\n*2\r\n$22\r\n%b\r\n$%d\r\n%b\r\n" % (
+    ENTRY, ID.encode(), len(ENVELOPE), ENVELOPE
+) + b"*7\r\n$0\r\n\r\n$13\r\n1700000000000\r\n$15\r\n%b\r\n$22\r\n%b\r\n$%d\r\n%b\r\n:5\r\n$%d\r\n%b\r\n" % (
+    ENTRY, ID.encode(), len(LIVE), LIVE, len(ENVELOPE), ENVELOPE
+)  # fmt: skip
 REPLY: Final = _core.parse_claims(TURN, CONSUMER, 1)
 CLAIM: Final = REPLY.claims[0]
 DUE: Final[list[object]] = [ID.encode(), b"1700000000000", RECORD]
@@ -192,6 +197,7 @@ FUNCTIONS: Final[dict[str, Case]] = {
     "pack_command": Case(lambda: _core.pack_command(["X", 1, b"a"]), b"*3\r\n$1\r\nX\r\n$1\r\n1\r\n$1\r\na\r\n"),
     "pack_args": Case(lambda: _core.pack_args(["X"]), PREFIX),
     "parse_claims": Case(lambda: _core.parse_claims(TURN, CONSUMER, 1).claims[0].id, ID),
+    "parse_delivery": Case(lambda: repr(_core.parse_delivery(DELIVERY)), f"<Claim {ID} mail.send attempt 1>"),
     "parse_due": Case(lambda: _core.parse_due(DUE)[0].band, 5),
     "encode_promote": Case(lambda: _core.encode_promote(DUE_TASKS, PREFIX, 1), PROMOTE),
 }

@@ -5,6 +5,7 @@
 //! documentation is `python/dtq/_core.pyi`. Only [`slots`] contains `unsafe`, and says why.
 
 pub mod claim;
+pub mod delivery;
 pub mod envelope;
 pub mod error;
 pub mod ids;

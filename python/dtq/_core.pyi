@@ -48,6 +48,7 @@ __all__ = [
     "pack_args",
     "pack_command",
     "parse_claims",
+    "parse_delivery",
     "parse_due",
     "parse_envelope",
     "parse_record",
@@ -330,6 +331,12 @@ def parse_claims(reply: list[object], consumer: str = "", first_seq: int = 0) ->
     A plain first attempt comes without its live value: `consumer` and `first_seq` of the turn and the time make it.
 
     A damaged envelope or live value sets `error` of its claim only; CoreError if the list itself has another shape.
+    """
+
+def parse_delivery(answers: bytes) -> Claim | None:
+    """The claim in what the server sent to a blocking read with an adoption behind it (adopt.lua), both in one.
+
+    None for anything else, or not yet all of it: an error, several entries, none, or one that was not adopted.
     """
 
 # --- turns -------------------------------------------------------------------------------------------------------

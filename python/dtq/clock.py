@@ -17,17 +17,13 @@ class Clock:
         """Milliseconds since 1970, of this host; never used to decide what is due (Redis' clock does)."""
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
-        return time.monotonic()
-
-    def monotonic_ns(self) -> int:
-        """Nanoseconds of a clock that never goes back."""
-        return time.monotonic_ns()
-
+    # Read several times for each task, hence without frames of their own.
+    monotonic: Callable[[], float] = staticmethod(time.monotonic)
+    """Seconds of a clock that never goes back."""
+    monotonic_ns: Callable[[], int] = staticmethod(time.monotonic_ns)
+    """Nanoseconds of a clock that never goes back."""
     boottime_ns: Callable[[], int] = staticmethod(partial(time.clock_gettime_ns, _BOOTTIME))
-    """Nanoseconds of a clock that also counts while the machine sleeps; the same in every process of this host. A child
-    reads it around each handler, hence without a frame of its own."""
+    """Nanoseconds of a clock that also counts while the machine sleeps; the same in every process of this host."""
 
     def sleep(self, seconds: float) -> None:
         """Wait `seconds`."""

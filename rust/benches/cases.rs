@@ -7,7 +7,7 @@ use dtq_core::record::{self, Record, status};
 use dtq_core::slots::{Row, Slots};
 use dtq_core::timings::{Attempt, Timings};
 use dtq_core::turn::{Outcome, OutcomeBuffer, Turn, head};
-use dtq_core::{claim, ids, json, resp, schedule, wire};
+use dtq_core::{claim, delivery, ids, json, resp, schedule, wire};
 use std::fs::{self, OpenOptions};
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
@@ -31,7 +31,7 @@ pub struct Case {
 }
 
 /// Every case, in the order of a task's life.
-pub const CASES: [Case; 14] = [
+pub const CASES: [Case; 15] = [
     Case {
         name: "new_ids",
         run: new_ids,
@@ -73,6 +73,11 @@ pub const CASES: [Case; 14] = [
         expected: 5_050,
     },
     Case {
+        name: "parse_delivery",
+        run: parse_delivery,
+        expected: 500,
+    },
+    Case {
         name: "begin_and_finish",
         run: begin_and_finish,
         expected: 300,
@@ -112,6 +117,7 @@ pub struct Inputs {
     envelope: Vec<u8>,
     live: Vec<Vec<u8>>,
     record: Vec<u8>,
+    delivery: Vec<u8>,
     slots: Slots,
 }
 
@@ -138,8 +144,10 @@ impl Inputs {
             .collect::<Vec<_>>();
         let mut record = Vec::new();
         task_record(status::RETRYING, &live[0], &envelope).encode(&mut record)?;
+        let ids: Vec<_> = randoms.iter().map(|random| ids::new_id(NOW_MS, *random)).collect();
         Ok(Self {
-            ids: randoms.iter().map(|random| ids::new_id(NOW_MS, *random)).collect(),
+            delivery: delivered(entries[0].as_bytes(), &ids[0], &live[0], &envelope),
+            ids,
             randoms,
             entries,
             envelope,
@@ -148,6 +156,24 @@ impl Inputs {
             slots: slots()?,
         })
     }
+}
+
+/// What the server answers to a blocking read and the adoption behind it.
+fn delivered(entry: &[u8], id: &[u8], live: &[u8], envelope: &[u8]) -> Vec<u8> {
+    let mut out = b"*1\r\n*2\r\n".to_vec();
+    resp::put_bulk(&mut out, b"dtq:stream:{default}:p5");
+    out.extend_from_slice(b"*1\r\n*2\r\n");
+    resp::put_bulk(&mut out, entry);
+    resp::put_array(&mut out, 2);
+    resp::put_bulk(&mut out, id);
+    resp::put_bulk(&mut out, envelope);
+    resp::put_array(&mut out, 7);
+    for text in [b"", &b"1700000000000"[..], entry, id, live] {
+        resp::put_bulk(&mut out, text);
+    }
+    out.extend_from_slice(b":5\r\n");
+    resp::put_bulk(&mut out, envelope);
+    out
 }
 
 fn slots() -> Result<Slots, CoreError> {
@@ -279,6 +305,12 @@ fn parse_live(inputs: &Inputs) -> Result<usize, CoreError> {
         .filter_map(|live| claim::parse_live(live))
         .map(|live| live.seq as usize)
         .sum())
+}
+
+#[inline(never)]
+fn parse_delivery(inputs: &Inputs) -> Result<usize, CoreError> {
+    let found = (0..BATCH).filter_map(|_| delivery::parse(black_box(&inputs.delivery)));
+    Ok(found.map(|adopted| usize::from(adopted.band)).sum())
 }
 
 /// Offered, begun, its row written, read by the supervisor and emptied: each claim counts three.

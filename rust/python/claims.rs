@@ -4,6 +4,7 @@
 
 use super::{bytes_item, lossless_text};
 use crate::claim::{deadline_ms, has_history, is_cancel_requested, is_solo, limit_ns, parse_live, plain_claim};
+use crate::delivery;
 use crate::envelope;
 use crate::error::CoreError as Refused;
 use crate::wire::parse_u64;
@@ -327,8 +328,24 @@ fn parse_claims(reply: &Bound<'_, PyList>, consumer: &str, first_seq: u64) -> Py
     })
 }
 
+#[pyfunction]
+fn parse_delivery(py: Python<'_>, answers: &[u8]) -> PyResult<Option<Claim>> {
+    let Some(adopted) = delivery::parse(answers) else {
+        return Ok(None);
+    };
+    let items = Items {
+        entry: PyBytes::new(py, adopted.entry),
+        id: PyBytes::new(py, adopted.id),
+        token: PyBytes::new(py, adopted.token),
+        band: adopted.band,
+        envelope: PyBytes::new(py, adopted.envelope),
+    };
+    claim(items, &mut Shared::new(py)).map(Some)
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parse_claims, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_delivery, module)?)?;
     module.add_class::<Claim>()?;
     module.add_class::<TurnReply>()
 }

@@ -138,14 +138,15 @@ impl SyncLoop {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = claim.py();
         let executor = self.executor.bind(py);
-        let python = || executor.call_method1(intern!(py, "run"), (claim, &route.route, queue));
-        let called = match self.arguments(claim, route)? {
-            Some(arguments) if route.wants_context => executor
-                .call_method1(intern!(py, "context"), (claim, queue))
-                .and_then(|context| route.function.call((context,), Some(&arguments))),
+        // An interruption flies wherever Python code runs from here on, also where arguments are compared.
+        let called = self.arguments(claim, route).and_then(|found| match found {
+            Some(arguments) if route.wants_context => {
+                let context = executor.call_method1(intern!(py, "context"), (claim, queue))?;
+                route.function.call((context,), Some(&arguments))
+            }
             Some(arguments) => route.function.call((), Some(&arguments)),
-            None => python(),
-        };
+            None => executor.call_method1(intern!(py, "run"), (claim, &route.route, queue)),
+        });
         // Neither may an interruption that comes from here on hit what is no handler, nor its exit be taken for its end.
         self.executing.store(0, Relaxed);
         match called {

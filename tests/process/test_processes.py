@@ -144,9 +144,13 @@ def test_a_reader_of_its_output_that_goes_away(stage: Stage) -> None:
     ids=["as usual", "chosen"],
 )
 def test_a_child_gives_way_to_the_server(stage: Stage, front: tuple[str, ...], told: int) -> None:
-    """It is scheduled as batch work, unless the operator has chosen something else."""
+    """It is scheduled as batch work while it works, unless the operator has chosen something else."""
+    waiting = os.SCHED_OTHER if told == os.SCHED_BATCH else told
     with stage.command(*front):
-        assert stage.app.enqueue("scheduling").result(timeout=20) == told
+        child = stage.app.enqueue("pid").result(timeout=20)
+        for _ in range(3):
+            stage.wait_until(lambda: os.sched_getscheduler(child) == waiting, 5, "a child that waits as usual")
+            assert stage.app.enqueue("scheduling").result(timeout=20) == told
 
 
 @pytest.mark.parametrize("moment", [0.3, 1.0])

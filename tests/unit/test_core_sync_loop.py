@@ -281,6 +281,26 @@ def test_a_handler_stands_in_its_row_and_an_interruption_hits_it_alone(
     assert stage.loop.done == 3
 
 
+def test_an_interruption_may_come_before_the_handler_is_called(
+    app: dtq.App, open_stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the arguments are compared by Python code: it ends that attempt, not the child."""
+    stage = open_stage(app)
+
+    class Interrupted:
+        """A handler whose check of the arguments takes too long."""
+
+        def problem(self, arguments: dict[str, object]) -> None:
+            """As Handler.problem."""
+            raise dtq.TaskTimeout("late")
+
+    monkeypatch.setattr(stage.executor.routes["add"], "handler", Interrupted())
+    assert stage.run(stage.claims(("add", {"a": 1, "b": 2}), ("add", {"a": 1}))) == "used"
+    (outcome,) = [result for _, _, result, _, _ in stage.collected]
+    assert isinstance(outcome, Outcome)
+    assert (outcome.letter, outcome.cause, stage.loop.executing, stage.loop.done) == ("R", "timeout", 0, 2)
+
+
 def test_a_signal_is_heard_before_each_handler(app: dtq.App, open_stage: Callable[..., Stage]) -> None:
     """One written in C lets none through: nobody could make such a child leave before its batch is done."""
     stage = open_stage(app)

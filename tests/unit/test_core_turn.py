@@ -98,6 +98,36 @@ def test_a_late_send_is_told() -> None:
     assert not _core.parse_claims([b"", b"1"]).claims
 
 
+def _resp(value: object) -> bytes:
+    """A reply as the server writes it."""
+    if isinstance(value, bytes):
+        return b"$%d\r\n%b\r\n" % (len(value), value)
+    if isinstance(value, int):
+        return b":%d\r\n" % value
+    assert isinstance(value, list)
+    return b"*%d\r\n" % len(value) + b"".join(map(_resp, value))
+
+
+def test_a_delivery_is_read_in_one() -> None:
+    """It makes the claim that the two replies make one by one; anything else is left to them."""
+    items = reply_of()
+    entry, task_id, body = items[0], items[1], items[4]
+    read, adoption = _resp([[b"stream:5", [[entry, [task_id, body]]]]]), [b"", b"1700000000200", *items[:3], 5, body]
+    (expected,) = _core.parse_claims(adoption).claims
+    claim = _core.parse_delivery(read + _resp(adoption))
+    assert claim is not None
+    names = [name for name in dir(expected) if not name.startswith("_") and name != "limit_ns"]
+    assert [getattr(claim, name) for name in names] == [getattr(expected, name) for name in names]
+    refusal = b"-NOSCRIPT No matching script.\r\n"
+    for other in [b"", read, read + _resp([b""]), read + refusal, _resp(adoption), read + _resp(adoption)[:-1]]:
+        assert _core.parse_delivery(other) is None
+
+
+@given(st.binary(max_size=80) | st.builds(_resp, st.recursive(st.binary(max_size=5) | st.integers(0, 20), st.lists)))
+def test_what_is_no_delivery_is_none(answers: bytes) -> None:
+    assert _core.parse_delivery(answers) is None
+
+
 @pytest.mark.parametrize("body", [b"", b"\x09", b"\x01\x05", envelope()[:-20]])
 def test_a_damaged_envelope_is_an_error_of_its_claim_only(body: bytes) -> None:
     damaged, good = _core.parse_claims([b"", b"1", *reply_of(body=body), *reply_of()]).claims

@@ -29,6 +29,7 @@ from dtq.worker.channel import Channel, ChannelClosed, Unnested
 from dtq.worker.journal import LOGGER
 from dtq.worker.observing import Observer
 from dtq.worker.pace import Pace
+from dtq.worker.processes import Scheduling
 from dtq.worker.rounds import Rounds
 from dtq.worker.turns import Adopted, Identity, Turns
 from dtq.worker.waiter import LONGEST_S, PAUSED_MS, Waiter
@@ -53,6 +54,7 @@ class Child:
         slots: Slots,
         channel: Channel,
         broker: Broker,
+        scheduling: Scheduling,
     ) -> None:
         self._number = identity.number
         self._queues = tuple(queues)
@@ -63,7 +65,7 @@ class Child:
         self._turns = Turns(broker, self._executor, identity, queues, settings.result_max_bytes)
         self._observer = Observer(broker, self._turns, self._queues)
         self._rounds = Rounds(broker, identity.consumer, self._queues)
-        self._waiter = Waiter(broker, identity.consumer, channel)
+        self._waiter = Waiter(broker, identity.consumer, channel, scheduling)
         self._hear_signalled = Unnested(self._hear)
         self._runner = AsyncRunner(self._executor, slots, identity.number, settings.concurrency, self._async_ended)
         kinds = {route.is_async for route in self._executor.routes.values()}
@@ -207,7 +209,7 @@ class Child:
         held = [attempt.claim.seq for attempt in self._runner.in_flight.values() if attempt.index == index]
         return held + [claim.seq for batch_index, batch in self._batches if batch_index == index for claim in batch]
 
-    def _offer(self, index: int, claims: list[Claim] | None) -> None:
+    def _offer(self, index: int, claims: Sequence[Claim] | None) -> None:
         if not claims:
             return
         if not self._slots.offer(self._number, claims[0].seq, len(claims)):
@@ -229,6 +231,7 @@ class Child:
         self._observer.tell()
         self._pace.emptied()
         streams, block_ms, adoption = self._rounds.nothing, 0, None
+        idle = not (self._runner.in_flight or self._turns.waiting)
         if not self._waiter.reading:
             if any(self._turns.steps_aside):
                 self._waiter.pause(_STEP_ASIDE_S)
@@ -239,10 +242,10 @@ class Child:
                 return
             if any(self._turns.passes):
                 block_ms = min(block_ms, PAUSED_MS)
-            if len(self._queues) == 1 and not (self._runner.in_flight or self._turns.waiting):
+            if len(self._queues) == 1 and idle:
                 adoption = self._turns.adoption()
         try:
-            got = self._waiter.read(streams, block_ms, adoption, self._observer.wait_s(LONGEST_S))
+            got = self._waiter.read(streams, block_ms, adoption, self._observer.wait_s(LONGEST_S), idle=idle)
         except GroupLost:
             self._rounds.forget()
             self._turns.mend_groups()
@@ -254,11 +257,15 @@ class Child:
             raise
         if got is None:
             return
+        if got.claims:
+            self._turns.adopted(got.claims)
+            self._offer(0, got.claims)
+            return
         adopts = self._rounds.hear(got.entries)
         if not got.adopting:
             self._adopts = adopts
         elif got.entries:
-            self._offer(0, self._turns.adopted(got.claims))
+            self._turns.lost()
 
     # --- running -------------------------------------------------------------------------------------------------
 

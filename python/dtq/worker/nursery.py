@@ -15,7 +15,7 @@ from dtq.registry import Registry
 from dtq.settings import Settings
 from dtq.worker.channel import Channel, ChannelClosed
 from dtq.worker.child import Child
-from dtq.worker.processes import die_with_parent, name_process, use_batch_scheduling
+from dtq.worker.processes import Scheduling, die_with_parent, name_process
 from dtq.worker.traced import executor_of
 from dtq.worker.turns import Identity
 
@@ -28,12 +28,12 @@ class Nursery:
     def __init__(self, channel: Channel, supervisor: int) -> None:
         self._channel = channel
         self._supervisor = supervisor
+        self._scheduling = Scheduling()
 
     def settle_in(self) -> bool:
         """Become the supervisor's own child; False if the supervisor is gone or has given this child up."""
         os.setsid()
         name_process("dtq-child")
-        use_batch_scheduling()
         deadline = SYSTEM.monotonic() + _ADOPTION_S
         try:
             while os.getppid() != self._supervisor:
@@ -73,7 +73,14 @@ class Nursery:
         side_effects.use(broker)
         executor = executor_of(registry, settings, worker_id)
         child = Child(
-            Identity(worker_id, number, incarnation), queues, executor, settings, slots, self._channel, broker
+            Identity(worker_id, number, incarnation),
+            queues,
+            executor,
+            settings,
+            slots,
+            self._channel,
+            broker,
+            self._scheduling,
         )
         self._channel.send({"say": "ready"})
         why = child.run()

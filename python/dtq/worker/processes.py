@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -24,15 +25,34 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def use_batch_scheduling() -> None:
-    """Schedule this thread as SCHED_BATCH: an answer that wakes it does not push the server off its CPU (decision 13).
+class Scheduling:
+    """How the kernel schedules this thread: as batch work while it is busy, as usual while it is idle (decision 13).
 
-    Only where it is scheduled as usual: whoever starts a worker in another way, say by `chrt --idle`, has a reason. Its
-    threads and what it starts inherit that.
+    An answer that wakes a busy thread then does not push the server off its CPU; a task that wakes an idle one does not
+    wait for a CPU behind others. Only where it is scheduled as usual at first: whoever starts a worker in another way,
+    say by `chrt --idle`, has a reason. What a busy thread starts inherits that it is batch work.
     """
-    with contextlib.suppress(OSError, AttributeError):  # a sandbox forbids it; not on Linux
-        if os.sched_getscheduler(0) == os.SCHED_OTHER:
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+    def __init__(self) -> None:
+        self._ours = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
+        self._parameters: Any = os.sched_param(0) if self._ours else None
+        self.busy()
+
+    def busy(self) -> None:
+        """It has something to do."""
+        if self._ours:
+            self._use(os.SCHED_BATCH)
+
+    def idle(self) -> None:
+        """It has had nothing to do for a while, and waits."""
+        if self._ours:
+            self._use(os.SCHED_OTHER)
+
+    def _use(self, policy: int) -> None:
+        try:
+            os.sched_setscheduler(0, policy, self._parameters)
+        except OSError:  # a sandbox forbids it, or somebody has chosen a policy meanwhile that it may not leave
+            self._ours = False
 
 
 def open_standard_streams() -> None:

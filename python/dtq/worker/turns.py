@@ -283,13 +283,9 @@ class Turns:
         self._send += 1
         return self._broker.adoption(self._queues[0], consumer=self._consumer, send=self._send, seq=self._next_seq)
 
-    def adopted(self, claims: list[Claim] | None) -> list[Claim]:
-        """What an adoption behind a read brought; if nothing, the next turn finds what the read got."""
-        if not claims:
-            self.lost()
-            return []
+    def adopted(self, claims: Sequence[Claim]) -> None:
+        """An adoption behind a read brought these."""
         self._next_seq = claims[-1].seq + 1
-        return claims
 
     def mend_groups(self) -> None:
         """The same for all queues, after a read that may have got something: the next turn of each recovers."""
