@@ -87,12 +87,18 @@ class Session:
         if self.describe()["bulk"]:
             self.produce(kind, tasks, bulk=True)
             return
-        every = os.sched_getaffinity(0)
-        one = {min(every)}
-        os.sched_setaffinity(0, one)
-        self.server.pin(one)
-        try:
+        one = min(os.sched_getaffinity(0))
+        with self.placed(one, one):
             self.produce(kind, tasks)
+
+    @contextmanager
+    def placed(self, producer: int, server: int) -> Iterator[None]:
+        """A producer that is started here runs on this CPU, the server on that one."""
+        every = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {producer})
+        self.server.pin({server})
+        try:
+            yield
         finally:
             os.sched_setaffinity(0, every)
             self.server.pin(every)

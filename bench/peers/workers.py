@@ -5,37 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
-_LOOP = """
-import os
-os.sched_setaffinity(0, [{cpu}])
-parent = os.getppid()
-while os.getppid() == parent:
-    for _ in range(100_000):
-        pass
-"""
-"""It ends with whoever has started it, also with a killed benchmark: else it would be in the figures of later ones."""
-
-
-@contextmanager
-def awake() -> Iterator[None]:
-    """Keep every CPU from falling asleep: a loop on each that runs only where nothing else wants to (SCHED_IDLE)."""
-    loops = [subprocess.Popen([sys.executable, "-c", _LOOP.format(cpu=cpu)]) for cpu in sorted(os.sched_getaffinity(0))]
-    try:
-        for loop in loops:
-            os.sched_setscheduler(loop.pid, os.SCHED_IDLE, os.sched_param(0))
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 class Workers:
