@@ -1,7 +1,7 @@
 """Growth: how the rate of a drain changes with children, batch, payload, backlog, queues and round-trip time.
 
 python bench/growth.py                                   every curve; bench/results/growth.json, .svg, the page
-python bench/growth.py --full                            with a backlog of ten million: 3.3 GB of memory, minutes
+python bench/growth.py --full                            with a backlog of ten million: 3.8 GB of memory, minutes
 python bench/growth.py --curves children,round_trip      these only; bench/results/growth-part.json, no page
 python bench/growth.py --quick                           a tenth of the tasks, once; growth-part as well
 python bench/growth.py --report FILE                     FILE is the recorded run: chart and page from it
