@@ -595,6 +595,8 @@ class SyncLoop:
     ) -> Literal["used", "settle", "elsewhere", "revoked", "stop"]:
         """Runs claims of one queue from the left, `most` at most, and takes each out before it begins.
 
+        index: the queue's number, for rows and collect. outcomes: takes plain successes. clock_offset_ns: the server's
+        clock less that of the rows. most: none if it is negative, as another thread may have ended more than were left.
         noted: takes (place among the outcomes, claim, None, ns taken) of each plain success. What ended it: "used", all
         or `most` have run; "settle", outcomes have waited long enough to be settled before the next handler;
         "elsewhere", the next claim is for no sync handler; "revoked", the one taken out may not begin, nor those behind

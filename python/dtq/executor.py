@@ -27,14 +27,12 @@ from dtq.models import Outcome, OutcomeLetter
 from dtq.registry import Handler, Registry
 from dtq.settings import Settings
 
-INTERRUPTIONS = (TaskTimeout, TaskCancelled, TaskReleased)
-"""What the worker raises in a handler; a handler that catches them ends as it pleases."""
 INTERRUPTION_KINDS: dict[str, type[BaseException]] = {
     "timeout": TaskTimeout,
     "cancelled": TaskCancelled,
     "released": TaskReleased,
 }
-"""By the word that a supervisor uses."""
+"""What the worker raises in a handler, by the word of the supervisor; a handler that catches it ends as it pleases."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_CANCELLED: Callable[[], bool] = lambda: False  # noqa: E731

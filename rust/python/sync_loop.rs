@@ -157,6 +157,7 @@ impl SyncLoop {
                 executor.call_method1(intern!(py, "checked"), (claim, result))
             }
             Ok(_) => executor.call_method1(intern!(py, "end_if_forked"), (py.None(),)),
+            // Also what stands around a handler, as a trace: its attempt has failed, the child goes on.
             Err(error) => executor.call_method1(intern!(py, "raised"), (claim, &route.route, error.into_value(py))),
         }
     }
@@ -316,8 +317,9 @@ impl SyncLoop {
         outcomes: &Bound<'py, Outcomes>,
         noted: Option<&Bound<'py, PyList>>,
         clock_offset_ns: i64,
-        most: u64,
+        most: i64,
     ) -> PyResult<&'static str> {
+        let most = u64::try_from(most).unwrap_or(0);
         let work = Work {
             outcomes,
             noted,
@@ -363,7 +365,10 @@ impl SyncLoop {
             if oldest != 0
                 && (!(0..=SLOW_NS).contains(&recent_ns)
                     || now.saturating_sub(oldest) > OLD_NS
-                    || work.outcomes.try_borrow()?.__len__() >= self.claim_max)
+                    || work
+                        .outcomes
+                        .try_borrow() // not while another thread settles them, or adds to them
+                        .is_ok_and(|outcomes| outcomes.__len__() >= self.claim_max))
             {
                 return Ok("settle");
             }
@@ -397,7 +402,8 @@ impl SyncLoop {
                 self.oldest_ns.store(ended, Relaxed);
             }
             self.done.fetch_add(1, Relaxed);
-            now = ended;
+            // Whoever collects beside another thread may have waited for its lock.
+            now = if self.collects { ended } else { self.now_ns(py)? };
         }
         Ok("used")
     }

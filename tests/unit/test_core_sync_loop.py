@@ -37,6 +37,7 @@ class Stage:
         self.noted: list[Any] = []
         self.now_ns = START_NS
         self.step_ns = STEP_NS
+        self.collect_ns = 0
         self.next_seq = 1
         self.loop = SyncLoop(
             slots=self.slots,
@@ -61,6 +62,7 @@ class Stage:
 
     def collect(self, index: int, claim: Claim, result: object, ended_ms: int, took_ns: int) -> None:
         """What a child gives to its turns."""
+        self.now_ns += self.collect_ns
         self.collected.append((index, claim.id, result, ended_ms, took_ns))
 
     def claims(self, *tasks: tuple[str, object]) -> deque[Claim]:
@@ -183,10 +185,21 @@ def test_where_another_thread_takes_part_all_is_collected(app: dtq.App, open_sta
     assert len(stage.outcomes) == 0
 
 
+def test_a_wait_of_whoever_collects_is_nobodys_time(app: dtq.App, open_stage: Callable[..., Stage]) -> None:
+    """For the lock of another thread: the next handler has not begun meanwhile, and the lease may be over."""
+    stage = open_stage(app, collects=False)
+    stage.collect_ns = 3_000_000
+    assert stage.run(stage.claims(("add", {"a": 1}), ("add", {"a": 2}))) == "used"
+    assert [took_ns for _, _, _, _, took_ns in stage.collected] == [STEP_NS, STEP_NS]
+
+
 def test_as_many_as_are_asked_for(app: dtq.App, open_stage: Callable[..., Stage]) -> None:
     stage = open_stage(app)
     claims = stage.claims(*[("add", {"a": n}) for n in range(4)])
     assert stage.run(claims, most=3) == "used"
+    assert (len(claims), stage.loop.done) == (1, 3)
+    for none in (0, -1):
+        assert stage.run(claims, most=none) == "used"
     assert (len(claims), stage.loop.done) == (1, 3)
 
 
@@ -251,7 +264,6 @@ def test_a_handler_stands_in_its_row_and_an_interruption_hits_it_alone(
     app: dtq.App, open_stage: Callable[..., Stage]
 ) -> None:
     """A signal's handler finds which claim executes; its exception ends that attempt, and the next one begins."""
-    stage = open_stage(app)
     seen: list[tuple[int, list[int]]] = []
 
     def on_signal(*_: object) -> None:

@@ -273,18 +273,18 @@ class Child:
         """Run the first batch until it is used up, revoked, or something more urgent stands."""
         index, claims = self._batches[0]
         loop, queue = self._loop, self._queues[index]
-        outcomes, noted = self._turns.outcomes[index], self._turns.noted(index)
         while claims:
             if self._leaving is not None or (self._alone and not self._may_begin(takes_place=False)):
                 return
             most = 1 if self._alone else self._last_task - loop.done
+            # Both lists are asked for each time: a settle makes new notes.
+            outcomes, noted = self._turns.outcomes[index], self._turns.noted(index)
             end = loop.run(claims, index, queue, outcomes, noted, self._clock_offset_ns, most)
             if self._interruption is not None or loop.done >= self._last_task:
                 self._leave_for(self._interruption or _ENOUGH)
             if end == "settle":
                 route = self._executor.routes.get(claims[0].task_type)
                 self._settle(ahead=index if route is not None and 0 < route.recent_ns < _AHEAD_NS else None)
-                noted = self._turns.noted(index)
             elif end == "elsewhere":
                 if not self._begin_elsewhere(index, claims[0]):
                     return

@@ -34,7 +34,9 @@ class Scheduling:
     """
 
     def __init__(self) -> None:
-        self._ours = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
+        self._ours = False
+        with contextlib.suppress(OSError, AttributeError):  # a sandbox forbids it, musl has none; not on Linux
+            self._ours = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
         self._parameters: Any = os.sched_param(0) if self._ours else None
         self.busy()
 
@@ -50,8 +52,11 @@ class Scheduling:
 
     def _use(self, policy: int) -> None:
         try:
-            os.sched_setscheduler(0, policy, self._parameters)
-        except OSError:  # a sandbox forbids it, or somebody has chosen a policy meanwhile that it may not leave
+            # Somebody may have chosen another one meanwhile, for this process or for all.
+            self._ours = os.sched_getscheduler(0) in {os.SCHED_OTHER, os.SCHED_BATCH}
+            if self._ours:
+                os.sched_setscheduler(0, policy, self._parameters)
+        except OSError:  # a sandbox forbids it
             self._ours = False
 
 

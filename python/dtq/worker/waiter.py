@@ -75,10 +75,12 @@ class Waiter:
             self._reply_due = SYSTEM.monotonic() + block_ms / 1000 + _SLACK_S
         wait_s = min(longest_s, max(0.0, self._reply_due - SYSTEM.monotonic()))
         ready = self._poll_once(self._waiting, min(wait_s, _BREAK_S) if idle else wait_s)
-        if idle and not ready:
+        if idle and not ready and wait_s > _BREAK_S:
             self._scheduling.idle()
-            ready = self._poll_once(self._waiting, wait_s - _BREAK_S)
-            self._scheduling.busy()
+            try:
+                ready = self._poll_once(self._waiting, wait_s - _BREAK_S)
+            finally:
+                self._scheduling.busy()
         if self._connected in ready:
             self.reading = False
             return self._reader.receive()
